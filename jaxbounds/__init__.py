@@ -1,0 +1,32 @@
+"""Guaranteed bounds on retrained linear models: what would the optimum be after a change of the data?"""
+
+from jaxbounds import certificates, losses, penalties, solvers, testing
+from jaxbounds.bounds import Bounds, Interval, bound
+from jaxbounds.certificates import Cached, Partial, Theorem1
+from jaxbounds.changes import (
+    add_columns,
+    add_rows,
+    combine,
+    remove_columns,
+    remove_rows,
+    set_columns,
+    set_elements,
+    set_penalty,
+    set_rows,
+    set_targets,
+    set_weights,
+)
+from jaxbounds.interop import load_svmlight
+from jaxbounds.model import Model
+from jaxbounds.problem import Problem
+from jaxbounds.solvers.fit import FitWarning, fit, refit
+from jaxbounds.status import Status
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Bounds", "Cached", "FitWarning", "Interval", "Model", "Partial", "Problem", "Status", "Theorem1", "add_columns",
+    "add_rows", "bound", "certificates", "combine", "fit", "load_svmlight", "losses", "penalties", "refit",
+    "remove_columns", "remove_rows", "set_columns", "set_elements", "set_penalty", "set_rows", "set_targets",
+    "set_weights", "solvers", "testing",
+]  # fmt: skip

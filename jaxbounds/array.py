@@ -1,0 +1,96 @@
+"""One set of formulas for NumPy and JAX: `xp.f(...)` is jax.numpy's if an argument is a jax array, else NumPy's.
+
+Concrete calls on the CPU run on NumPy: no compilation, whatever the shapes. Inside jit, vmap and grad, and on an
+accelerator, the same lines run on jax.numpy.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+def uses_jax(args) -> bool:
+    """True if a jax array (or tracer) is among the arguments or their items."""
+    return any(isinstance(a, jax.Array) or (isinstance(a, list | tuple) and uses_jax(a)) for a in args)
+
+
+class _Namespace:
+    """numpy or jax.numpy, chosen call by call."""
+
+    def __getattr__(self, name: str) -> Any:
+        host, device = getattr(np, name), getattr(jnp, name)
+        if not callable(host) or isinstance(host, type):
+            return host
+
+        def call(*args, **kwargs):
+            return (device if uses_jax(args) else host)(*args, **kwargs)
+
+        setattr(self, name, call)
+        return call
+
+
+xp = _Namespace()
+
+
+def segment_sum(values, index, size: int):
+    """out[k] = sum of the values whose index is k; indices past the end are dropped."""
+    if uses_jax((values, index)):
+        return jax.ops.segment_sum(values, index, num_segments=size)
+    return np.bincount(index, values, minlength=size + 1)[:size]
+
+
+def scatter_set(array, index, values):
+    """array with array[index] = values; indices past the end are dropped."""
+    if uses_jax((array, index, values)):
+        return jnp.asarray(array).at[index].set(values, mode="drop")
+    inside = index < array.shape[0]
+    array = np.array(array)
+    array[index[inside]] = np.broadcast_to(values, index.shape)[inside]
+    return array
+
+
+def fori_loop(start: int, stop: int, body, state):
+    """jax.lax.fori_loop, or a Python loop on NumPy."""
+    if uses_jax(jax.tree.leaves(state)):
+        return jax.lax.fori_loop(start, stop, body, state)
+    for k in range(start, stop):
+        state = body(k, state)
+    return state
+
+
+def stop_gradient(tree):
+    """jax.lax.stop_gradient; NumPy carries no gradient."""
+    return jax.lax.stop_gradient(tree) if uses_jax(jax.tree.leaves(tree)) else tree
+
+
+def reinterpret(x, dtype):
+    """The same bits as another type of the same width."""
+    return jax.lax.bitcast_convert_type(x, dtype) if uses_jax((x,)) else np.asarray(x).view(dtype)
+
+
+def to_host(tree):
+    """The tree with NumPy leaves (no copy of what lies on the CPU)."""
+    return jax.tree.map(lambda leaf: np.asarray(leaf) if isinstance(leaf, jax.Array) else leaf, tree)
+
+
+def put(tree):
+    """The tree with jax leaves: float64 NumPy arrays would be cut to float32 at a jit boundary with x64 off."""
+    leaves, structure = jax.tree.flatten(tree)
+    host = [isinstance(leaf, np.ndarray | np.generic) for leaf in leaves]
+    if not any(host):
+        return tree
+    with jax.enable_x64(True):
+        moved = iter(jax.device_put([leaf for leaf, is_host in zip(leaves, host, strict=True) if is_host]))
+    return structure.unflatten([next(moved) if is_host else leaf for leaf, is_host in zip(leaves, host, strict=True)])
+
+
+def on_host(*trees) -> bool:
+    """True if every array is concrete and lies on the CPU."""
+    for leaf in jax.tree.leaves(trees):
+        if isinstance(leaf, jax.core.Tracer):
+            return False
+        if isinstance(leaf, jax.Array) and any(device.platform != "cpu" for device in leaf.devices()):
+            return False
+    return True

@@ -1,0 +1,303 @@
+"""Intervals that must contain what retraining would give: `bound` and `Bounds`."""
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxbounds import support
+from jaxbounds.array import on_host, put, scatter_set, to_host, xp
+from jaxbounds.certificates import Cached, Method
+from jaxbounds.changes import Change
+from jaxbounds.host import matrix_of
+from jaxbounds.model import Model
+from jaxbounds.pytree import in_float64, is_traced, pytree, reduce
+from jaxbounds.status import Status
+
+
+@pytree
+class Interval:
+    """lower <= value <= upper, elementwise.
+
+    Arrays are float64: jax arrays with x64 on, NumPy arrays with x64 off; inside a trace with x64 off they are float32,
+    rounded outward.
+
+    Example:
+        >>> import jaxbounds as jb
+        >>> jb.Interval(1.0, 2.0).upper
+        2.0
+    """
+
+    lower: Any
+    upper: Any
+
+
+def publish(lower, upper, wide: bool) -> Interval:
+    """The interval in the caller's precision, rounded outward; NaN becomes infinite."""
+    lower = xp.where(xp.isnan(lower), -xp.inf, lower)
+    upper = xp.where(xp.isnan(upper), xp.inf, upper)
+    if wide:
+        return put(Interval(lower, upper))
+    if is_traced(lower, upper):
+        low, high = lower.astype(xp.float32), upper.astype(xp.float32)
+        infinity = xp.asarray(xp.inf, dtype=xp.float32)
+        return Interval(xp.nextafter(low, -infinity), xp.nextafter(high, infinity))
+    return Interval(np.asarray(lower), np.asarray(upper))
+
+
+def published(method):
+    """Run in float64 and publish the interval in the caller's precision."""
+
+    @functools.wraps(method)
+    def wrapped(*args, **kwargs) -> Interval:
+        wide = bool(jax.config.jax_enable_x64)
+        with jax.enable_x64(True), np.errstate(all="ignore"):
+            return publish(*method(*args, **kwargs), wide)
+
+    return wrapped
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Bounds:
+    """Guaranteed intervals for the model that retraining on the changed data would give.
+
+    Numbers are the old ones; added rows and columns follow. Removed rows have alpha [0, 0], removed columns w [0, 0].
+
+    Attributes:
+        gap: upper bound of the new duality gap at the best trial pair.
+        radius: upper bound of ||w_new - centre||_2 (inf if the penalty is not strongly convex).
+        dual_radius: upper bound of ||alpha_new - centre||_C (inf if the loss is not smooth).
+        status: int32; `jb.Status(code).advice` says what it means.
+
+    Example:
+        >>> import numpy as np, jaxbounds as jb
+        >>> problem = jb.Problem(jb.losses.squared(), jb.penalties.l2(1.0))
+        >>> model = jb.fit(problem, np.eye(2), np.ones(2))
+        >>> bounds = jb.bound(model, jb.set_targets([0], [2.0]))
+        >>> bounds.labels(np.array([[1.0, 0.0], [0.0, 0.0]])).tolist()
+        [1, 0]
+    """
+
+    model: Model
+    parts: tuple
+    gap: Any
+    radius: Any
+    dual_radius: Any
+    status: Any
+
+    @published
+    def w(self, j=None):
+        """Interval for every coefficient, or for those numbered j.
+
+        Args:
+            j: None, an integer or integers in the bounds' numbering.
+
+        Returns:
+            Interval of shape (d,) or of the shape of j.
+        """
+        return self._at(_evaluate(self, support.coordinates), j, "j")
+
+    @published
+    def alpha(self, i=None):
+        """Interval for every dual variable (paper's sign), or for those numbered i.
+
+        Args:
+            i: None, an integer or integers in the bounds' numbering.
+
+        Returns:
+            Interval of shape (n,) or of the shape of i.
+        """
+        return self._at(_evaluate(self, support.duals), i, "i")
+
+    @published
+    def scores(self, X):
+        """Interval for the retrained score x.w of each row of X.
+
+        Args:
+            X: (m, d) data of any kind `fit` takes; d counts the old columns and the added ones.
+
+        Returns:
+            Interval (m,).
+
+        Raises:
+            ValueError: X has the wrong number of columns or is not finite.
+        """
+        return self._scores(X)
+
+    @property
+    @published
+    def intercept(self):
+        """Interval of the intercept, [0, 0] without one."""
+        return xp.zeros(()), xp.zeros(())
+
+    @property
+    @published
+    def distance(self):
+        """Interval for ||w_new - w_old||_2: retrain when its upper end exceeds your tolerance."""
+        return _evaluate(self, support.distance)
+
+    @in_float64
+    def labels(self, X):
+        """Certified labels: +1, -1, or 0 where these bounds do not decide.
+
+        Args:
+            X: (m, d) data.
+
+        Returns:
+            (m,) int32.
+        """
+        lower, upper = self._scores(X)
+        # written so that NaN decides nothing
+        return put(xp.where(lower > 0, 1, xp.where(upper < 0, -1, 0)).astype(xp.int32))
+
+    @in_float64
+    def decided(self, X):
+        """Whether the label of each row is certain: (m,) bool."""
+        return self.labels(X) != 0
+
+    @in_float64
+    def inactive_rows(self):
+        """Rows whose new alpha is certified to be 0, so that they do not matter: (n,) bool (safe sample screening)."""
+        lower, upper = _evaluate(self, support.duals)
+        return put((lower >= 0) & (upper <= 0))
+
+    @in_float64
+    def inactive_columns(self):
+        """Columns whose new coefficient is certified to be 0: (d,) bool (safe feature screening)."""
+        lower, upper = _evaluate(self, support.coordinates)
+        return put((lower >= 0) & (upper <= 0))
+
+    @property
+    def row_map(self):
+        """(n,) where each row of the bounds' numbering is in compact numbers, -1 if it was removed."""
+        edit = self.parts[0][0]
+        return _compact(edit.rows, edit.row_removed, edit.n)
+
+    @property
+    def column_map(self):
+        """(d,) where each column of the bounds' numbering is in compact numbers, -1 if it was removed."""
+        edit = self.parts[0][0]
+        return _compact(edit.cols, edit.col_removed, edit.d)
+
+    def _scores(self, X):
+        matrix = matrix_of(X, on_host(self.model, self.parts, X))
+        d = self.parts[0][0].d
+        if matrix.shape[1] != d:
+            raise ValueError(f"X must have {d} columns (old and added ones), got {matrix.shape[1]}")
+        return _evaluate(self, support.scores, matrix)
+
+    def _at(self, interval, index, name):
+        lower, upper = interval
+        if index is None:
+            return lower, upper
+        if not is_traced(index):
+            numbers = np.asarray(index)
+            if numbers.dtype.kind not in "iu":
+                raise TypeError(f"{name} must hold integers, got dtype {numbers.dtype}")
+            bad = numbers[(numbers < 0) | (numbers >= lower.shape[0])]
+            if bad.size:
+                raise ValueError(f"{name} = {bad.flat[0]} is out of range; there are {lower.shape[0]}")
+        return lower[index], upper[index]
+
+
+def _flatten(bounds: Bounds):
+    # regions of host calls stay NumPy until the bounds travel through a jax transformation
+    return put(tuple(getattr(bounds, f.name) for f in dataclasses.fields(bounds))), None
+
+
+jax.tree_util.register_pytree_node(Bounds, _flatten, lambda _, children: Bounds(*children))
+Bounds.__reduce__ = reduce  # type: ignore[method-assign]
+
+
+def _evaluate(bounds: Bounds, what, *args):
+    """The intersection of what all regions say; everything if the change was invalid."""
+    model, parts, status = bounds.model, bounds.parts, bounds.status
+    if on_host(model, parts, status, args):
+        model, parts, status = to_host((model, parts, status))
+        return _intersect(model, parts, status, what, args)
+    return _intersect_jit(model, parts, status, what, args)
+
+
+def _intersect(model, parts, status, what, args):
+    lower, upper = -xp.inf, xp.inf
+    for edit, regions in parts:
+        for region in regions:
+            low, high = what(model, edit, region, *args)
+            lower = xp.maximum(lower, xp.where(xp.isnan(low), -xp.inf, low))
+            upper = xp.minimum(upper, xp.where(xp.isnan(high), xp.inf, high))
+    valid = status != Status.INVALID
+    return xp.where(valid, lower, -xp.inf), xp.where(valid, upper, xp.inf)
+
+
+_intersect_jit = functools.partial(jax.jit, static_argnames="what")(_intersect)
+
+
+def _compact(slots, removed, size: int):
+    gone = scatter_set(xp.zeros(size), slots, xp.where(removed, 1.0, 0.0)) > 0
+    return put(xp.where(gone, -1, xp.cumsum(~gone) - 1).astype(xp.int32))
+
+
+def _certify(method: Method, model: Model, edits: tuple):
+    """Regions for each edit, and the summary over them."""
+    parts = method.certify(model, edits)
+    regions = [region for _, found in parts for region in found]
+    inf = xp.asarray(xp.inf)
+
+    def least(values):
+        return functools.reduce(xp.minimum, [xp.where(xp.isnan(x), xp.inf, x) for x in values], inf)
+
+    gap = least([r.gap for r in regions])
+    radius = least([r.radius / xp.sqrt(r.lam_min) for r in regions if r.primal])
+    dual = least([r.dual_radius for r in regions if r.dual])
+    valid = edits[0].valid
+    status = xp.where(xp.isfinite(gap), int(Status.CONVERGED), int(Status.VACUOUS))
+    status = xp.where(valid, status, int(Status.INVALID)).astype(xp.int32)
+    gap, radius, dual = (xp.where(valid, x, xp.inf) for x in (gap, radius, dual))
+    return tuple(found for _, found in parts), gap, radius, dual, status
+
+
+_certify_jit = jax.jit(_certify)
+
+
+@in_float64
+def bound(model: Model, change: Change, method: Method | None = None) -> Bounds:
+    """Bounds on the retrained model without retraining, at a cost that follows the size of the change.
+
+    Args:
+        model: from `fit` or `from_sklearn`; inexact training only widens the bounds.
+        change: from `set_rows`, `remove_rows`, ..., `combine`.
+        method: `Cached()` by default; `Theorem1()` is cheaper to state, `Partial()` tighter.
+
+    Returns:
+        Bounds.
+
+    Raises:
+        TypeError: an argument has the wrong kind. ValueError: the change does not fit the model, or the method needs a
+        property that the problem lacks.
+
+    Example:
+        >>> import numpy as np, jaxbounds as jb
+        >>> problem = jb.Problem(jb.losses.squared(), jb.penalties.l2(1.0))
+        >>> model = jb.fit(problem, np.eye(2), np.ones(2))
+        >>> interval = jb.bound(model, jb.set_rows([0], [[2.0, 0.0]])).scores(np.eye(2))
+        >>> interval.lower.shape
+        (2,)
+    """
+    if not isinstance(model, Model):
+        raise TypeError(f"model must come from fit, got {type(model).__name__}")
+    if not isinstance(change, Change):
+        raise TypeError(f"change must come from set_rows, remove_rows, ..., combine; got {type(change).__name__}")
+    method = Cached() if method is None else method
+    if not isinstance(method, Method):
+        raise TypeError(f"method must be Theorem1(), Cached() or Partial(), got {type(method).__name__}")
+    method.check(model.problem)
+    if on_host(model, change):
+        host, change = to_host((model, change))
+        edits = method.edits(host, change)
+        regions, *summary = _certify(method, host, edits)
+    else:
+        edits = method.edits(model, change)
+        regions, *summary = _certify_jit(method, model, edits)
+    return Bounds(model, tuple(zip(edits, regions, strict=True)), *put(summary))

@@ -1,0 +1,297 @@
+"""Numerical pieces that losses and penalties share: accurate functions, safe inversion, bounds on Bregman terms.
+
+Everything here is elementwise, assumes float64 inputs in a 64-bit scope, and errs upwards where it feeds a certificate.
+"""
+
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxbounds.array import fori_loop, reinterpret, stop_gradient, uses_jax, xp
+from jaxbounds.pytree import is_traced
+from jaxbounds.rounding import U
+
+_TERMS = 20  # z^2 <= 1/9, and 9^-20 is far below the unit roundoff
+NOISE = 16 * U  # relative error granted to a user's function and its derivative
+
+
+def parameter(name: str, value, *, above: float | None = 0.0, at_least: float | None = None, max_ndim: int = 0):
+    """`value` as a checked float64 jax array; a tracer is converted but not checked.
+
+    Args:
+        name: of the argument, for the message.
+        value: a number, or with max_ndim=1 also a vector.
+        above, at_least: exclusive and inclusive lower limits, None for none.
+
+    Raises:
+        TypeError: not a real number. ValueError: wrong shape, not finite, or below the limit.
+    """
+    with jax.enable_x64(True):
+        if is_traced(value):
+            return value.astype(xp.float64)
+        shapes = "a number" if max_ndim == 0 else "a number or a vector (one entry a column)"
+        array = None if isinstance(value, (str, bytes, bool)) else np.asarray(value)
+        if array is None or (array.dtype.kind not in "iuf" and array.dtype.name != "bfloat16"):
+            raise TypeError(f"{name} must be {shapes}, got {value!r}; pass an int, a float or an array of them")
+        array = array.astype(np.float64)
+        if array.ndim > max_ndim or array.size == 0:
+            raise ValueError(f"{name} must be {shapes}, got an array of shape {array.shape}")
+        limit, ok = "finite", np.isfinite(array)
+        if at_least is not None:
+            limit, ok = f"finite and at least {at_least:g}", ok & (array >= at_least)
+        elif above is not None:
+            limit, ok = f"finite and greater than {above:g}", ok & (array > above)
+        if not ok.all():
+            bad = () if array.ndim == 0 else (int(np.argmin(ok)),)
+            where = f"{name}[{bad[0]}]" if bad else name
+            raise ValueError(f"{where} = {array[bad]:g} is not allowed; choose values that are {limit}")
+        return jax.device_put(array)
+
+
+def parameters(params) -> tuple:
+    """The extra arguments of a user's function as float64 arrays."""
+    if not isinstance(params, (tuple, list)):
+        raise TypeError(f"params must be a tuple of numbers, got {params!r}; write params=(value,) for one number")
+    return tuple(parameter(f"params[{i}]", p, above=None, max_ndim=8) for i, p in enumerate(params))
+
+
+def check_callable(required: dict, **optional) -> None:
+    """Raise unless every given function can be called; None stands for an optional one that was not supplied."""
+    for name, fn in {**required, **optional}.items():
+        if not callable(fn) and (fn is not None or name in required):
+            raise TypeError(f"{name} must be a function, got {fn!r}; pass a module-level function of jax numbers")
+
+
+# ---------------------------------------------------------------- accurate elementary functions
+
+
+def _atanh_series(z2, first: int):
+    """sum_k z2^k / (2k + first) for z2 <= 1/9."""
+    total = xp.full_like(z2, 1.0 / (2 * _TERMS + first))
+    for k in range(_TERMS - 1, -1, -1):
+        total = total * z2 + 1.0 / (2 * k + first)
+    return total
+
+
+def log1p(x):
+    """log(1 + x) within 4 units of roundoff (XLA's own is 240 off on CPU)."""
+    small = (x > -0.5) & (x < 1.0)
+    s = xp.where(small, x, 0.0)
+    z = s / (2.0 + s)
+    return xp.where(small, 2.0 * z * _atanh_series(z * z, 1), xp.log(1.0 + xp.where(small, 1.0, x)))
+
+
+def h(x, one=None):
+    """h(x) = (1 + x) log(1 + x) - x for x >= -1, accurate everywhere; h(-1) = 1, h(0) = 0.
+
+    Pass `one`, an accurate 1 + x, where x itself is rounded: h is steep at -1.
+    With z = x/(2+x): h = 2 z^2/(1-z) (sum z^2k/(2k+1) + z sum z^2k/(2k+3)) near 0; the plain form elsewhere.
+    """
+    small = (x > -0.5) & (x < 1.0)
+    s = xp.where(small, x, 0.0)
+    z = s / (2.0 + s)
+    series = 2.0 * z * z / (1.0 - z) * (_atanh_series(z * z, 1) + z * _atanh_series(z * z, 3))
+    one = xp.where(small, 1.0, 1.0 + x if one is None else one)
+    positive = one > 0
+    one = xp.where(positive, one, 1.0)
+    return xp.where(small, series, xp.where(positive, one * (xp.log(one) - 1.0) + 1.0, 1.0))
+
+
+def sigmoid_pair(m):
+    """(sigma(-m), sigma(m)), each with a small relative error, never one minus the other."""
+    e = xp.exp(xp.where(m > 0, -m, m))  # not abs: its gradient at 0 is 0
+    small, large = e / (1.0 + e), 1.0 / (1.0 + e)
+    return xp.where(m > 0, small, large), xp.where(m > 0, large, small)
+
+
+def softplus(m):
+    """log(1 + e^m), within a few units of roundoff."""
+    return xp.where(m > 0, m, 0.0) + log1p(xp.exp(xp.where(m > 0, -m, m)))
+
+
+def xlogx(x):
+    """x log x, 0 at 0."""
+    positive = x > 0
+    return xp.where(positive, x * xp.log(xp.where(positive, x, 1.0)), 0.0)
+
+
+def power(x, exponent):
+    """x^exponent for x >= 0, with a finite (zero) gradient at x = 0."""
+    positive = x > 0
+    return xp.where(positive, xp.where(positive, x, 1.0) ** exponent, xp.where(exponent > 0, 0.0, xp.inf))
+
+
+def soft(v, threshold):
+    """Soft threshold: v moved towards 0 by at most `threshold`."""
+    return v - xp.clip(v, -threshold, threshold)
+
+
+# ---------------------------------------------------------------- monotone functions
+
+
+def _ordinal(x):
+    """float64 -> int64, increasing."""
+    bits = reinterpret(x, xp.int64)
+    return xp.where(bits < 0, xp.iinfo(xp.int64).min - bits, bits)
+
+
+def _from_ordinal(n):
+    bits = xp.where(n < 0, xp.iinfo(xp.int64).min - n, n)
+    return reinterpret(bits, xp.float64)
+
+
+def bracket(fn, target, steps: int = 64):
+    """(lo, hi, found, safe): fn(lo) <= target <= fn(hi) for a non-decreasing elementwise fn.
+
+    fn is granted an error of NOISE, and lo, hi enclose the solution all the same, as closely as that allows; only where
+    the target is an extreme value of fn are the computed values taken at their word, and then safe[0] (for lo) or
+    safe[1] (for hi) is False. Where `found` is False no finite float attains the target, and lo, hi are meaningless.
+
+    Bisection over the floats themselves, so no scale has to be guessed; it starts from the smallest of a few ranges,
+    because functions overflow in their own ways far out. A NaN of fn counts as overshooting (away from 0). The result
+    carries no gradient.
+    """
+    target = stop_gradient(target)
+    goals = target - NOISE * xp.abs(target), target + NOISE * xp.abs(target)
+    edges = 1e300, 1e100, 1e30, 1e9, 1e3, 1.0
+
+    def evaluate(x):
+        return stop_gradient(fn(x))
+
+    def shrink(edge, ends):
+        edge = xp.full_like(target, edge)
+        left, right = evaluate(-edge), evaluate(edge)
+        return tuple(
+            (xp.where(left <= goal, -edge, a), xp.where(right >= goal, edge, b))
+            for goal, (a, b) in zip(goals, ends, strict=True)
+        )
+
+    def halve(goal, a, b):
+        mid = (a >> 1) + (b >> 1) + (a & b & 1)
+        x = _from_ordinal(mid)
+        value = evaluate(x)
+        low = xp.where(xp.isnan(value), x < 0, value < goal)
+        return xp.where(low, mid, a), xp.where(low, b, mid)
+
+    def step(_, ends):
+        return tuple(halve(goal, a, b) for goal, (a, b) in zip(goals, ends, strict=True))
+
+    far = xp.full_like(target, edges[0])
+    start = ((-far, far), (-far, far))
+    for edge in edges[1:]:
+        start = shrink(edge, start)
+    ends = fori_loop(0, steps, step, jax.tree.map(_ordinal, start))
+    (lo, second_hi), (second_lo, hi) = jax.tree.map(_from_ordinal, ends)
+
+    def choose(first, second, beyond, attains):
+        at_first, at_second = evaluate(first), evaluate(second)
+        safe = beyond(at_first) & (xp.abs(first) < edges[0])
+        return xp.where(safe, first, second), safe, attains(at_second) & xp.isfinite(at_second)
+
+    slack = NOISE * xp.abs(target)  # the same point may give another rounding here than in the loop
+    lo, safe_lo, near_lo = choose(lo, second_lo, lambda f: f <= target - slack / 2, lambda f: f <= target + slack)
+    hi, safe_hi, near_hi = choose(hi, second_hi, lambda f: f >= target + slack / 2, lambda f: f >= target - slack)
+    found = (safe_lo | near_lo) & (safe_hi | near_hi)
+    return stop_gradient((lo, hi, found, (safe_lo, safe_hi)))
+
+
+def newton_root(fn, slope, lo, hi, x, steps: int = 16):
+    """Root of an increasing fn in [lo, hi] by Newton steps guarded by bisection; the last step carries the gradient."""
+
+    def step(_, state):
+        lo, hi, x = state
+        value = fn(x)
+        lo, hi = xp.where(value <= 0, x, lo), xp.where(value >= 0, x, hi)
+        new = x - value / slope(x)
+        settled = xp.abs(new - x) <= 4 * U * xp.abs(x)
+        return lo, hi, xp.where(settled, x, xp.where((new > lo) & (new < hi), new, lo + (hi - lo) / 2))
+
+    frozen = stop_gradient((lo, hi, x))
+    x = stop_gradient(fori_loop(0, steps, step, frozen)[2])
+    return implicit(x, fn(x), slope(x))
+
+
+def implicit(x, residual, slope):
+    """x unchanged, with the gradient of the root of `residual` (implicit function theorem); none where slope is 0."""
+    good = xp.isfinite(slope) & (slope > 0)
+    change = xp.where(good, residual, 0.0) / stop_gradient(xp.where(good, slope, 1.0))
+    return x - (change - stop_gradient(change))
+
+
+def bregman_bound(f_x, f_r, slope, step, curvature):
+    """Upper bound of f(x) - f(r) - f'(r)(x - r), given its parts: step = x - r, curvature >= f'' or None.
+
+    The difference is padded for the roundings of f, and (x-r)^2 curvature/2 replaces it where that is smaller.
+    """
+    linear = slope * step
+    bound = xp.maximum(f_x - f_r - linear, 0.0) + NOISE * (xp.abs(f_x) + xp.abs(f_r) + xp.abs(linear))
+    if curvature is None:
+        return bound
+    return xp.minimum(bound, curvature_bound(curvature, step))
+
+
+def curvature_bound(curvature, step):
+    """Upper bound of curvature/2 step^2."""
+    return 0.5 * curvature * step * step * (1.0 + NOISE)
+
+
+def enclosed_bound(f_x, x, target, values, slopes, ends):
+    """Upper bound of f(x) + f*(target) - target x, given f and f' at two ends that enclose the maximiser of f*.
+
+    With g(p) = f(p) - target p and its minimiser in [lo, hi]: min g >= g(p) - |g'(p)| (hi - lo) at either end p.
+    """
+    width = ends[1] - ends[0]
+    bounds = []
+    for value, slope, end in zip(values, slopes, ends, strict=True):
+        linear = target * (x - end)
+        pad = xp.abs(slope - target) * width + NOISE * (xp.abs(f_x) + xp.abs(value) + xp.abs(linear))
+        bounds.append(xp.maximum(f_x - value - linear, 0.0) + pad)
+    return xp.minimum(*bounds)
+
+
+# ---------------------------------------------------------------- users' functions
+
+
+def elementwise(fn, args, params, columns: bool = False):
+    """fn(*args, *params) entry by entry; with `columns`, 1-d params are per entry too. Returns float64."""
+    axes = (0,) * len(args) + tuple(0 if columns and np.ndim(p) == 1 else None for p in params)
+    if uses_jax((args, params)):
+        shape = jnp.broadcast_shapes(*(jnp.shape(a) for a in args))
+        flat = [jnp.broadcast_to(jnp.asarray(a, jnp.float64), shape).reshape(-1) for a in args]
+        return jnp.asarray(jax.vmap(fn, in_axes=axes)(*flat, *params), jnp.float64).reshape(shape)
+    shape = np.broadcast_shapes(*(np.shape(a) for a in args))
+    size = math.prod(shape)
+
+    def pad(a):  # to a power of two: few compilations
+        return np.concatenate([a, np.broadcast_to(a[-1:], (max(1 << (size - 1).bit_length(), 8) - size,))])
+
+    flat = [pad(np.broadcast_to(np.asarray(a, np.float64), shape).reshape(-1)) for a in args]
+    more = [pad(p) if axis == 0 else p for p, axis in zip(params, axes[len(args) :], strict=True)]
+    with jax.enable_x64(True):
+        out = _mapped(fn, axes)(*flat, *more)
+    return np.asarray(out, np.float64)[:size].reshape(shape)
+
+
+@functools.lru_cache(maxsize=256)
+def _mapped(fn, axes):
+    """One compiled map for each function of the user's."""
+    return jax.jit(jax.vmap(fn, in_axes=axes))
+
+
+@functools.lru_cache(maxsize=256)
+def derivative_of(fn):
+    """jax.grad(fn), one object for each function, so that it compiles once."""
+    return jax.grad(fn)
+
+
+def check_scalar(name: str, fn, n_args: int, params, columns: bool = False) -> None:
+    """Raise unless fn maps n_args scalars and the params to a scalar (nothing is computed)."""
+    with jax.enable_x64(True):
+        scalar = jax.ShapeDtypeStruct((), xp.float64)
+        shapes = [scalar if columns and p.ndim == 1 else jax.ShapeDtypeStruct(p.shape, p.dtype) for p in params]
+        out = jax.eval_shape(fn, *([scalar] * n_args), *shapes)
+    if getattr(out, "shape", None) != () or not xp.issubdtype(out.dtype, xp.floating):
+        raise ValueError(f"{name} must map a number to one real number, got {out}; write it for scalars, jax maps it")

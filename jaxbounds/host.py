@@ -1,0 +1,68 @@
+"""Data on the host: reading and checking what users pass, and the matrix protocol over NumPy and scipy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from jaxbounds.array import on_host
+from jaxbounds.matrix import Matrix, as_matrix
+
+
+@dataclass(frozen=True)
+class HostMatrix:
+    """A data matrix on the host: an ndarray or a CSR array, with the same protocol as Dense and Sparse."""
+
+    values: Any
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(n, d)."""
+        return self.values.shape
+
+    @property
+    def row_terms(self) -> int:
+        """Most summands in a row sum (for rounding allowances)."""
+        return self._terms(1)
+
+    @property
+    def col_terms(self) -> int:
+        """Most summands in a column sum (for rounding allowances)."""
+        return self._terms(0)
+
+    def _terms(self, axis: int) -> int:
+        if not sp.issparse(self.values):
+            return self.shape[axis]
+        counts = np.bincount(self.values.indices, minlength=1) if axis == 0 else np.diff(self.values.indptr)
+        return int(counts.max())
+
+    def matvec(self, w):
+        """X w: float64 (n,) from float64 (d,)."""
+        return self.values @ w if self.values.dtype == np.float64 else self.values.astype(np.float64) @ w
+
+    def rmatvec(self, t):
+        """X^T t: float64 (d,) from float64 (n,)."""
+        return self.values.T @ t if self.values.dtype == np.float64 else self.values.T.astype(np.float64) @ t
+
+    def map(self, fn: Callable) -> HostMatrix:
+        """The matrix with fn applied to each entry in float64 (fn(0) = 0)."""
+        if not sp.issparse(self.values):
+            return HostMatrix(fn(self.values.astype(np.float64, copy=False)))
+        data = fn(self.values.data.astype(np.float64, copy=False))
+        return HostMatrix(sp.csr_array((data, self.values.indices, self.values.indptr), shape=self.shape))
+
+
+def host_matrix(matrix: Matrix | HostMatrix) -> Matrix | HostMatrix:
+    """The matrix on the host if it is concrete, itself otherwise."""
+    if isinstance(matrix, HostMatrix) or not on_host(matrix):
+        return matrix
+    return HostMatrix(matrix.to_scipy())
+
+
+def matrix_of(X: Any, host: bool, name: str = "X") -> Matrix | HostMatrix:
+    """Checked data, on the host if the rest of the computation runs there."""
+    return host_matrix(as_matrix(X, name)) if host else as_matrix(X, name)

@@ -1,0 +1,371 @@
+"""Data matrices: one small protocol over dense and sparse data.
+
+Both classes offer ``shape``, ``dtype``, ``nnz``, ``matvec``, ``rmatvec``, ``normal``, ``map``, ``rows``, ``columns``,
+``row_terms``, ``col_terms``, ``to_dense`` and ``to_scipy``. Values keep their own dtype (float32 or float64); products
+take float64 vectors and return float64, casting the values inside. Numerical methods assume that the caller opened
+``jax.enable_x64(True)``; ``as_matrix`` opens it itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.sparse as sp
+from jax import lax
+
+from jaxbounds.chunks import INT32_MAX, Chunks, check_positions, grid, make_chunks
+from jaxbounds.pytree import in_float64, is_traced, pytree
+
+_Product: TypeAlias = Callable[[jax.Array], jax.Array]
+_BLOCK_ENTRIES = 1 << 14  # entries of a dense float32 matrix handled by one step of a scan
+
+
+def _dot(a: jax.Array, b: jax.Array) -> jax.Array:
+    """Matrix product in full precision on every device; its gradient may be taken outside the 64-bit scope."""
+    return lax.dot_general(a, b, (((a.ndim - 1,), (0,)), ((), ())), precision=lax.Precision.HIGHEST)
+
+
+def _linear(forward: _Product, backward: _Product, x: jax.Array, size: int) -> jax.Array:
+    """forward(x), of the given size, with backward as its transpose.
+
+    The gradient of a gather cannot be taken outside the 64-bit scope, and would be slow. A linear solve knows its
+    transpose: (x, 0) -> (x, forward(x)) solves a unit triangular system. The compiler removes the concatenation.
+    """
+    k = x.shape[0]
+
+    def matvec(z):
+        return jnp.concatenate([z[:k], z[k:] - forward(z[:k])])
+
+    def solve(_, z):
+        return jnp.concatenate([z[:k], z[k:] + forward(z[:k])])
+
+    def transpose_solve(_, z):
+        return jnp.concatenate([z[:k] + backward(z[k:]), z[k:]])
+
+    both = jnp.concatenate([x, jnp.zeros(size, x.dtype)])
+    return lax.custom_linear_solve(matvec, both, solve, transpose_solve)[k:]
+
+
+@pytree
+class Dense:
+    """A dense data matrix.
+
+    Attributes:
+        values: (n, d) array, float32 or float64.
+    """
+
+    values: jax.Array
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(n, d)."""
+        return self.values.shape[0], self.values.shape[1]
+
+    @property
+    def dtype(self) -> Any:
+        """The dtype of the stored values."""
+        return self.values.dtype
+
+    @property
+    def nnz(self) -> int:
+        """Number of stored entries, n d."""
+        return self.shape[0] * self.shape[1]
+
+    @property
+    def row_terms(self) -> int:
+        """Most summands in a row sum (for rounding allowances)."""
+        return self.shape[1]
+
+    @property
+    def col_terms(self) -> int:
+        """Most summands in a column sum (for rounding allowances)."""
+        return self.shape[0]
+
+    def _blocks(self) -> tuple[int, int]:
+        """(number of row blocks, rows in a block); the last block overlaps the one before it."""
+        n, d = self.shape
+        size = max(1, min(n, _BLOCK_ENTRIES // d))
+        return -(-n // size), size
+
+    def _block(self, i: jax.Array, size: int) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Row block i as float64, its first row, and which of its rows no earlier block has seen."""
+        start = jnp.minimum(i * size, self.shape[0] - size)
+        rows = lax.dynamic_slice_in_dim(self.values, start, size).astype(jnp.float64)
+        return rows, start, start + jnp.arange(size) >= i * size
+
+    def matvec(self, w: jax.Array) -> jax.Array:
+        """X w: float64 (n,) from float64 (d,)."""
+        if self._in_one():
+            return _dot(self.values.astype(jnp.float64), w)
+        return _linear(self._blocked_matvec, self._blocked_rmatvec, w, self.shape[0])
+
+    def rmatvec(self, t: jax.Array) -> jax.Array:
+        """X^T t: float64 (d,) from float64 (n,)."""
+        if self._in_one():
+            return _dot(t, self.values.astype(jnp.float64))
+        return _linear(self._blocked_rmatvec, self._blocked_matvec, t, self.shape[1])
+
+    def _in_one(self) -> bool:
+        """Whether products are single dots: no large float64 copy of float32 data is needed."""
+        return self.dtype == jnp.float64 or self._blocks()[0] == 1
+
+    def _blocked_matvec(self, w: jax.Array) -> jax.Array:
+        count, size = self._blocks()
+
+        def step(out, i):
+            rows, start, _ = self._block(i, size)
+            return lax.dynamic_update_slice_in_dim(out, _dot(rows, w), start, 0), None
+
+        return lax.scan(step, jnp.zeros(self.shape[0], jnp.float64), jnp.arange(count))[0]
+
+    def _blocked_rmatvec(self, t: jax.Array) -> jax.Array:
+        count, size = self._blocks()
+
+        def step(out, i):
+            rows, start, fresh = self._block(i, size)
+            part = lax.dynamic_slice_in_dim(t, start, size)
+            return out + _dot(jnp.where(fresh, part, 0.0), rows), None
+
+        return lax.scan(step, jnp.zeros(self.shape[1], jnp.float64), jnp.arange(count))[0]
+
+    def normal(self, weights: jax.Array, p: jax.Array) -> jax.Array:
+        """X^T diag(weights) X p: float64 (d,); float32 data are read and cast once."""
+        if self._in_one():
+            return self.rmatvec(weights * self.matvec(p))
+        count, size = self._blocks()
+
+        def step(out, i):
+            rows, start, fresh = self._block(i, size)
+            part = jnp.where(fresh, lax.dynamic_slice_in_dim(weights, start, size), 0.0)
+            return out + _dot(part * _dot(rows, p), rows), None
+
+        return lax.scan(step, jnp.zeros(self.shape[1], jnp.float64), jnp.arange(count))[0]
+
+    def map(self, fn: Callable[[jax.Array], jax.Array]) -> Dense:
+        """The matrix with fn applied to each entry (fn(0) = 0)."""
+        return Dense(fn(self.values))
+
+    def rows(self, idx: Any) -> tuple[Any, Any, Any]:
+        """Entries of the rows idx: (slot in idx, column, value), each flat with len(idx) d entries."""
+        d = self.shape[1]
+        if isinstance(idx, np.ndarray) and not is_traced(self.values):
+            k = idx.shape[0]
+            slot, other = np.repeat(np.arange(k, dtype=np.int32), d), np.tile(np.arange(d, dtype=np.int32), k)
+            return slot, other, np.asarray(self.values)[idx].reshape(-1)
+        idx = jnp.asarray(idx)
+        value = self.values.at[idx].get(mode="clip")
+        return *grid(idx.shape[0], d), value.reshape(-1)
+
+    def columns(self, idx: Any) -> tuple[Any, Any, Any]:
+        """Entries of the columns idx: (slot in idx, row, value), each flat with len(idx) n entries."""
+        n = self.shape[0]
+        if isinstance(idx, np.ndarray) and not is_traced(self.values):
+            k = idx.shape[0]
+            slot, other = np.repeat(np.arange(k, dtype=np.int32), n), np.tile(np.arange(n, dtype=np.int32), k)
+            return slot, other, np.asarray(self.values)[:, idx].T.reshape(-1)
+        idx = jnp.asarray(idx)
+        value = self.values.at[:, idx].get(mode="clip").T
+        return *grid(idx.shape[0], n), value.reshape(-1)
+
+    def to_dense(self) -> jax.Array:
+        """The (n, d) array, in its own dtype."""
+        return self.values
+
+    def to_scipy(self) -> np.ndarray:
+        """The (n, d) NumPy array (host only)."""
+        return np.asarray(self.values)
+
+
+@pytree
+class Sparse:
+    """A sparse data matrix, stored by rows and again by columns, so that both products only gather.
+
+    Attributes:
+        by_row: the entries (column, value) of each row.
+        by_col: the entries (row, value) of each column.
+        count: () int32 number of entries.
+    """
+
+    by_row: Chunks
+    by_col: Chunks
+    count: jax.Array
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(n, d)."""
+        return self.by_row.start.shape[0] - 1, self.by_col.start.shape[0] - 1
+
+    @property
+    def dtype(self) -> Any:
+        """The dtype of the stored values."""
+        return self.by_row.data.dtype
+
+    @property
+    def nnz(self) -> int:
+        """Number of stored entries (host only)."""
+        return int(self.count)
+
+    @property
+    def row_terms(self) -> int:
+        """Bound of the number of summands in a row sum (for rounding allowances)."""
+        return self.by_row.terms
+
+    @property
+    def col_terms(self) -> int:
+        """Bound of the number of summands in a column sum (for rounding allowances)."""
+        return self.by_col.terms
+
+    def matvec(self, w: jax.Array) -> jax.Array:
+        """X w: float64 (n,) from float64 (d,)."""
+        return _linear(self.by_row.reduce, self.by_col.reduce, w, self.shape[0])
+
+    def rmatvec(self, t: jax.Array) -> jax.Array:
+        """X^T t: float64 (d,) from float64 (n,)."""
+        return _linear(self.by_col.reduce, self.by_row.reduce, t, self.shape[1])
+
+    def normal(self, weights: jax.Array, p: jax.Array) -> jax.Array:
+        """X^T diag(weights) X p: float64 (d,)."""
+        return self.rmatvec(weights * self.matvec(p))
+
+    def map(self, fn: Callable[[jax.Array], jax.Array]) -> Sparse:
+        """The matrix with fn applied to each entry (fn(0) = 0); the structure is shared."""
+        by_row, by_col = (replace(part, data=fn(part.data)) for part in (self.by_row, self.by_col))
+        return replace(self, by_row=by_row, by_col=by_col)
+
+    def rows(self, idx: Any) -> tuple[Any, Any, Any]:
+        """Entries of the rows idx: (slot in idx, column, value), flat; exact on NumPy idx, else padded (0, value 0)."""
+        return self.by_row.entries(idx)
+
+    def columns(self, idx: Any) -> tuple[Any, Any, Any]:
+        """Entries of the columns idx: (slot in idx, row, value), flat; exact on NumPy idx, else padded (0, value 0)."""
+        return self.by_col.entries(idx)
+
+    def to_dense(self) -> jax.Array:
+        """The (n, d) array, in its own dtype."""
+        zero, part = jnp.zeros(self.shape, self.dtype), self.by_row
+        return zero.at[part.owner[:, None], part.indices].add(part.data, mode="promise_in_bounds")
+
+    def to_scipy(self) -> sp.csr_array:
+        """The scipy.sparse.csr_array of the non-zero entries (host only)."""
+        slot, cols, values = self.rows(np.arange(self.shape[0]))
+        start = np.concatenate([[0], np.cumsum(np.bincount(slot, minlength=self.shape[0]))])
+        return sp.csr_array((values, cols, start), shape=self.shape)
+
+
+Matrix: TypeAlias = Dense | Sparse
+
+
+@in_float64
+def as_matrix(X: Any, name: str = "X") -> Matrix:
+    """Data in the library's own layout: Dense from arrays, Sparse from any sparse matrix.
+
+    Integers and booleans become float64, half types float32; duplicate sparse entries are added up. Data are copied,
+    never aliased or changed. Tracers give a Dense that is not checked.
+
+    Args:
+        X: (n, d) NumPy or jax array, nested lists, scipy.sparse, jax BCOO/BCSR, Dense or Sparse.
+        name: how error messages call it.
+
+    Returns:
+        Dense or Sparse.
+
+    Raises:
+        TypeError: complex, text or object data.
+        ValueError: not two-dimensional, empty, not finite (names the first bad entry), or too large for 32-bit indices.
+
+    Example:
+        >>> import numpy as np, scipy.sparse as sp
+        >>> from jaxbounds.matrix import as_matrix
+        >>> matrix = as_matrix(sp.csr_array(np.array([[1, 0], [0, 2]])))
+        >>> matrix.shape, matrix.nnz, str(matrix.dtype)
+        ((2, 2), 2, 'float64')
+    """
+    if isinstance(X, (Dense, Sparse)):
+        return X
+    if type(X).__module__.startswith("jax.experimental.sparse"):
+        return _dense(X.todense(), name) if is_traced(X) else _sparse(_from_jax_sparse(X, name), name)
+    return _sparse(X, name) if sp.issparse(X) else _dense(X, name)
+
+
+def _dtype_for(dtype: Any, name: str) -> Any:
+    """The dtype in which data of this dtype are stored."""
+    if dtype == np.bool_ or jnp.issubdtype(dtype, jnp.integer):
+        return np.dtype(np.float64)
+    if not jnp.issubdtype(dtype, jnp.floating):
+        raise TypeError(f"{name} has dtype {dtype}; expected real numbers: convert it with {name}.astype(float)")
+    return np.dtype(np.float32 if jnp.finfo(dtype).bits <= 32 else np.float64)
+
+
+def _check_shape(shape: tuple[int, ...], name: str) -> None:
+    if len(shape) != 2:
+        hint = f": reshape a single row with {name}.reshape(1, -1)" if len(shape) == 1 else ""
+        raise ValueError(f"{name} must be two-dimensional (rows, columns); it has shape {shape}{hint}")
+    if 0 in shape:
+        raise ValueError(f"{name} is empty: it has shape {shape}; at least one row and one column are needed")
+    if max(shape) > INT32_MAX:
+        raise ValueError(f"{name} has shape {shape}; rows and columns are numbered with 32-bit integers, "
+                         f"so each side can be at most {INT32_MAX}")  # fmt: skip
+
+
+def _dense(X: Any, name: str) -> Dense:
+    if is_traced(X):
+        return Dense(X.astype(_dtype_for(X.dtype, name)))
+    if isinstance(X, np.ma.MaskedArray) and np.ma.is_masked(X):
+        raise ValueError(f"{name} is a masked array with masked entries; fill them first, e.g. {name}.filled(0.)")
+    where = X.sharding if isinstance(X, jax.Array) else None
+    array = np.asarray(X)
+    dtype = _dtype_for(array.dtype, name)
+    _check_shape(array.shape, name)
+    array = np.array(array, dtype, order="C")
+    finite = np.isfinite(array)
+    if not finite.all():
+        row, col = np.argwhere(~finite)[0]
+        raise ValueError(_not_finite(name, int(row), int(col), array[row, col]))
+    return Dense(jax.device_put(array, where))  # compiles nothing, unlike jnp.asarray
+
+
+def _not_finite(name: str, row: int, col: int, value: Any) -> str:
+    return f"{name}[{row}, {col}] is {value}; all data must be finite: drop or impute such entries"
+
+
+def _from_jax_sparse(X: Any, name: str) -> sp.coo_array | sp.csr_array:
+    """A scipy matrix from BCOO or BCSR, whose padding entries have out-of-range indices."""
+    if X.n_batch or X.n_dense:
+        raise ValueError(f"{name} is a {type(X).__name__} with batch or dense dimensions; use n_batch=0 and n_dense=0")
+    _check_shape(X.shape, name)
+    dtype = _dtype_for(X.dtype, name)
+    data = np.asarray(X.data).astype(dtype)
+    if hasattr(X, "indptr"):
+        indptr, cols = np.asarray(X.indptr), np.asarray(X.indices)
+        rows = np.repeat(np.arange(X.shape[0]), np.diff(indptr))
+        data, cols = data[: rows.size], cols[: rows.size]
+    else:
+        rows, cols = np.asarray(X.indices).T
+    keep = (rows < X.shape[0]) & (cols < X.shape[1])
+    return sp.coo_array((data[keep], (rows[keep], cols[keep])), shape=X.shape)
+
+
+def _sparse(X: Any, name: str) -> Sparse:
+    dtype = _dtype_for(X.dtype, name)
+    _check_shape(X.shape, name)
+    check_positions(int(X.nnz), name)
+    csr = X.tocsr()
+    if not csr.has_canonical_format:
+        csr = csr.tocsc().tocsr() if csr is X else csr  # a sorted copy: the caller's matrix is left alone
+        csr.sum_duplicates()
+    values = csr.data.astype(dtype, copy=False)
+    finite = np.isfinite(values)
+    if not finite.all():
+        at = int(np.argmin(finite))
+        row = int(np.searchsorted(csr.indptr, at, side="right")) - 1
+        raise ValueError(_not_finite(name, row, int(csr.indices[at]), values[at]))
+    csr = sp.csr_array((values, csr.indices, csr.indptr), shape=X.shape)
+    if not np.all(values):
+        csr = csr.copy()
+        csr.eliminate_zeros()
+    return Sparse(make_chunks(csr, name), make_chunks(csr.tocsc(), name), jax.device_put(np.int32(csr.nnz)))

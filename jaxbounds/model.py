@@ -1,0 +1,269 @@
+"""The trained model and the O(n + d) memory from which every bound is computed."""
+
+from dataclasses import replace
+from functools import partial
+
+import jax
+import numpy as np
+
+from jaxbounds.array import fori_loop, on_host, put, to_host, xp
+from jaxbounds.host import HostMatrix, host_matrix, matrix_of
+from jaxbounds.losses import Loss
+from jaxbounds.matrix import Matrix
+from jaxbounds.penalties import Penalty
+from jaxbounds.problem import Problem, dual_vector
+from jaxbounds.pytree import in_float64, pytree, static
+from jaxbounds.rounding import TINY, U, dot_error, down, growth, up
+
+
+@pytree
+class Data:
+    """The training data as arrays: matrix (n, d), target (n,), weight (n,) (sample weights)."""
+
+    matrix: Matrix
+    target: jax.Array
+    weight: jax.Array
+
+
+@pytree
+class Rows:
+    """What is kept of each row i: (n,) float64 vectors."""
+
+    target: jax.Array
+    weight: jax.Array  # sample weight
+    score: jax.Array  # x_i.w
+    score_abs: jax.Array  # |x_i|.|w|, the scale of the score's rounding error
+    cross: jax.Array  # x_i.delta
+    norm_sq: jax.Array  # ||x_i||^2
+    fenchel: jax.Array  # upper bound of FY_i
+    square: jax.Array  # lower bound of (alpha_i - a_i)^2
+
+
+@pytree
+class Columns:
+    """What is kept of each column j: (d,) float64 vectors."""
+
+    v: jax.Array  # sum_i c_i t_i x_ij
+    v_pad: jax.Array  # bound on the rounding error of v_j
+    delta: jax.Array  # w_j - u_j
+    norm_sq: jax.Array  # sum_i c_i x_ij^2
+    negative: jax.Array  # S-_j = sum_i c_i min(z_ij, 0), rounded down
+    positive: jax.Array  # S+_j = sum_i c_i max(z_ij, 0), rounded up
+
+
+@pytree
+class Totals:
+    """Float64 scalars: sums over all rows or columns (metric: weighted by the strong convexity lam_j)."""
+
+    fenchel: jax.Array  # upper bound of sum_i c_i FY_i
+    square: jax.Array  # lower bound of sum_i c_i (alpha_i - a_i)^2
+    excess: jax.Array  # upper bound of sum_j [B_j - lam_j/2 delta_j^2]
+    delta_metric: jax.Array  # sum_j lam_j delta_j^2
+    delta_delta: jax.Array  # ||delta||^2
+    delta_w: jax.Array  # delta.w
+    w_w: jax.Array  # ||w||^2
+    delta_pad: jax.Array  # bound on the metric norm of delta's rounding error
+    lam_min: jax.Array  # min_j lam_j (0 without strong convexity)
+    sigma_sq: jax.Array  # upper bound of ||C^(1/2) X||_2^2
+    loss: jax.Array  # upper bound of sum_i c_i max(l_i, 0)
+    psi: jax.Array  # upper bound of psi(w)
+
+
+@pytree
+class Model:
+    """A trained model, or any other pair (w, alpha), with what the bounds need.
+
+    Attributes:
+        problem: the loss, penalty and scale.
+        w: (d,) coefficients in the data's dtype. intercept: float64 scalar, 0 without one.
+        alpha: (n,) float64 dual variables in the paper's sign.
+        gap: upper bound of P(w) - D(alpha); bounds are valid however large it is.
+        primal: P(w). status, n_steps: int32, see `jb.Status`.
+        data: matrix, target and sample weights, or None after `without_data()`.
+
+    Example:
+        >>> import numpy as np, jaxbounds as jb
+        >>> problem = jb.Problem(jb.losses.squared(), jb.penalties.l2(1.0))
+        >>> model = jb.fit(problem, np.array([[1.0], [2.0]]), np.array([1.0, 2.0]))
+        >>> round(float(model.w[0]), 6)
+        0.714286
+    """
+
+    problem: Problem
+    w: jax.Array
+    intercept: jax.Array
+    alpha: jax.Array
+    ref: jax.Array  # the coordinate at which alpha was taken (user losses define alpha by it)
+    gap: jax.Array
+    primal: jax.Array
+    status: jax.Array
+    n_steps: jax.Array
+    rows: Rows
+    columns: Columns
+    totals: Totals
+    data: Data | None
+    row_terms: int = static(default=0)  # most summands in a score, for rounding
+
+    @in_float64
+    def scores(self, X):
+        """X w, the model's scores: (m, d) data to (m,) float64."""
+        matrix = matrix_of(X, on_host(self))
+        if matrix.shape[1] != self.w.shape[0]:
+            raise ValueError(f"X must have {self.w.shape[0]} columns like the training data, got {matrix.shape[1]}")
+        w, intercept = to_host((self.w, self.intercept)) if isinstance(matrix, HostMatrix) else (self.w, self.intercept)
+        return put(matrix.matvec(w.astype(xp.float64)) + intercept)
+
+    def without_data(self) -> "Model":
+        """The same model without its data matrix; a change must then bring its `old_values`."""
+        return replace(self, data=None)
+
+
+def score_pad(score_abs, terms: int):
+    """Bound on the rounding error of a score."""
+    return dot_error(score_abs, terms)
+
+
+def coordinate_pad(q, pad):
+    """Bound on the error of q = y s or s - y, given that of s."""
+    return up(pad + 2 * U * xp.abs(q) + TINY)
+
+
+def fenchel_bounds(loss: Loss, q, pad, alpha, y, ref):
+    """(upper bound of FY, lower bound of (alpha - a)^2) for every coordinate within `pad` of q (FY is convex in q)."""
+    left, right = q - pad, q + pad
+    fy = xp.maximum(loss.fenchel_young(left, alpha, y, ref), loss.fenchel_young(right, alpha, y, ref))
+    a_high, a_low = loss.dual(left, y), loss.dual(right, y)
+    pad_a = 16 * U * xp.maximum(xp.abs(a_high), xp.abs(a_low))
+    distance = xp.maximum(xp.maximum(alpha - a_high, a_low - alpha) - pad_a, 0.0)
+    return up(fy, 16), down(distance**2)
+
+
+def loss_bound(loss: Loss, q, pad, y):
+    """Upper bound of max(l, 0) for every coordinate within `pad` of q (l is convex)."""
+    return xp.maximum(xp.maximum(loss.value(q - pad, y), loss.value(q + pad, y)), 0.0)
+
+
+def gamma_of(loss: Loss):
+    """gamma = 1 / smoothness, 0 for a loss that is not smooth (property A missing)."""
+    return xp.zeros(()) if loss.smoothness is None else 1.0 / xp.asarray(loss.smoothness)
+
+
+def lam_of(penalty: Penalty, size: int):
+    """(d,) strong convexity, 0 where property B is missing."""
+    lam = penalty.strong_convexity
+    return xp.zeros(size) if lam is None else xp.broadcast_to(lam, (size,))
+
+
+def excess_bounds(penalty: Penalty, w, v, v_pad, lam):
+    """(upper bound of B - lam/2 (w-u)^2, w - u, bound on the error of w - u) for every dual within v_pad of v."""
+    u = penalty.grad_conjugate(v)
+    if penalty.strong_convexity is None:
+        b = xp.maximum(penalty.fenchel_young(w, v - v_pad), penalty.fenchel_young(w, v + v_pad))
+        return up(b, 16), xp.zeros_like(w), xp.zeros_like(w)
+    pad = up(v_pad / lam + 4 * U * (xp.abs(u) + xp.abs(w)))
+    if penalty.quadratic:
+        return xp.zeros_like(w), w - u, pad
+    # the excess is Lipschitz in v: |d/dv| <= 2 |w - u| + error
+    excess = xp.maximum(penalty.excess(w, v - v_pad), penalty.excess(w, v + v_pad))
+    return up(excess, 16) + 2 * U * xp.abs(w * v), w - u, pad
+
+
+def spectral_bound(matrix: Matrix, c, steps: int = 3):
+    """Upper bound of ||C^(1/2) X||_2^2: max_j (|X|^T C |X| x)_j / x_j for a positive x (Collatz-Wielandt)."""
+    magnitude = matrix.map(xp.abs)
+    used = magnitude.rmatvec(c) > 0
+
+    def product(x):
+        return magnitude.rmatvec(c * magnitude.matvec(x))
+
+    def step(_, x):
+        x = product(x)
+        return xp.where(used, xp.maximum(x / xp.max(x), 1e-12), 0.0)
+
+    x = fori_loop(0, steps, step, xp.where(used, 1.0, 0.0))
+    ratio = xp.max(xp.where(used, product(x) / xp.where(used, x, 1.0), 0.0))
+    return up(ratio, matrix.row_terms + matrix.col_terms + 8)
+
+
+def feasible(problem: Problem, data: Data, w, alpha, unit: float):
+    """alpha, shrunk until v lies in the domain of psi* whatever the rounding."""
+    bound, matrix = problem.penalty.dual_bound, data.matrix
+    if bound is None:
+        return alpha
+    v = dual_vector(problem.loss, matrix, data.target, data.weight * unit, alpha)
+    room = bound / xp.maximum(xp.abs(v) + 2 * dual_vector_pad(matrix, data.weight * unit, alpha), TINY)
+    return alpha * xp.minimum(1.0, xp.min(room) * (1 - 16 * U))
+
+
+def dual_vector_pad(matrix: Matrix, c, alpha):
+    """Bound on the rounding error of v."""
+    size = matrix.map(xp.abs).rmatvec(c * xp.abs(alpha))
+    return up((growth(matrix.col_terms + 6) + 64 * U) * size, matrix.col_terms) + matrix.col_terms * TINY
+
+
+def _memory(problem: Problem, data: Data, w, alpha, ref, unit: float):
+    """Rows, Columns, Totals of a pair (w, alpha) in one pass over the data."""
+    loss, penalty, matrix = problem.loss, problem.penalty, data.matrix
+    n, d = matrix.shape
+    y, c = data.target, data.weight * unit
+    w = w.astype(xp.float64)
+    magnitude, square = matrix.map(xp.abs), matrix.map(xp.square)
+    score, score_abs = matrix.matvec(w), up(magnitude.matvec(xp.abs(w)), matrix.row_terms)
+    q = loss.coordinate(score, y)
+    pad = coordinate_pad(q, score_pad(score_abs, matrix.row_terms))
+    ref = None if penalty.dual_bound is not None else ref  # alpha was shrunk
+    fenchel, gap_square = fenchel_bounds(loss, q, pad, alpha, y, ref)
+
+    lam = lam_of(penalty, d)
+    v = dual_vector(loss, matrix, y, c, alpha)
+    v_pad = dual_vector_pad(matrix, c, alpha)
+    excess, delta, delta_pad = excess_bounds(penalty, w, v, v_pad, lam)
+
+    psi = xp.sum(penalty.value(w))
+    z = loss.orientation(y)
+    used = magnitude.rmatvec(c)
+    signed = matrix.rmatvec(c * z)
+    slack = growth(matrix.col_terms + 6) * used + matrix.col_terms * TINY
+    rows = Rows(y, data.weight, score, score_abs, matrix.matvec(delta), square.matvec(xp.ones(d)), fenchel, gap_square)
+    columns = Columns(
+        v, v_pad, delta, square.rmatvec(c), (signed - used) / 2 - slack, (signed + used) / 2 + slack
+    )
+    totals = Totals(
+        fenchel=up(xp.sum(c * fenchel), n + 4),
+        square=down(xp.sum(c * gap_square), n + 4),
+        excess=up(xp.sum(excess), d),
+        delta_metric=xp.sum(lam * delta**2),
+        delta_delta=xp.sum(delta**2),
+        delta_w=xp.sum(delta * w),
+        w_w=xp.sum(w**2),
+        delta_pad=up(xp.sqrt(xp.sum(lam * delta_pad**2)), d),
+        lam_min=xp.min(lam),
+        sigma_sq=spectral_bound(matrix, c),
+        loss=up(xp.sum(c * loss_bound(loss, q, pad, y)), n + 16),
+        psi=up(psi, d + 16),
+    )
+    primal = xp.sum(c * loss.value(q, y)) + psi
+    gap = up(totals.fenchel + totals.excess + 0.5 * up((xp.sqrt(totals.delta_metric) + totals.delta_pad) ** 2, d))
+    return rows, columns, totals, gap, primal
+
+
+_memory_jit = partial(jax.jit, static_argnames="unit")(_memory)
+
+
+def remember(problem: Problem, data: Data, w, alpha, ref=None, status=0, n_steps=0) -> Model:
+    """The model of a pair (w, alpha): any w and any feasible alpha give valid bounds."""
+    unit, terms = problem.unit(data.matrix.shape[0]), data.matrix.row_terms
+    if on_host(problem, data, w, alpha):
+        memory, (host_problem, host, w_host, alpha, ref) = _memory, to_host((problem, data, w, alpha, ref))
+        args = host_problem, replace(host, matrix=host_matrix(data.matrix)), w_host, alpha
+    else:
+        memory, args = _memory_jit, (problem, data, w, alpha)
+    if ref is None:
+        ref = problem.loss.coordinate(args[1].matrix.matvec(args[2].astype(xp.float64)), args[1].target)
+    alpha = feasible(*args, unit)
+    rows, columns, totals, gap, primal = memory(*args[:3], alpha, ref, unit)
+    status, n_steps = xp.asarray(status, dtype=xp.int32), xp.asarray(n_steps, dtype=xp.int32)
+    zero = np.zeros(())
+    return put(
+        Model(problem, w, zero, alpha, ref, gap, primal, status, n_steps, rows, columns, totals, data, terms)
+    )

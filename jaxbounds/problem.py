@@ -1,0 +1,176 @@
+"""The training problem, its dual, and the duality gap as a sum of Fenchel-Young terms (never a difference)."""
+
+from typing import Literal
+
+import numpy as np
+
+from jaxbounds.array import on_host, put, to_host, xp
+from jaxbounds.host import matrix_of
+from jaxbounds.losses import Loss
+from jaxbounds.matrix import Matrix
+from jaxbounds.penalties import Penalty
+from jaxbounds.pytree import in_float64, is_traced, pytree, static
+
+
+@pytree
+class Problem:
+    """P(w) = sum_i c_i l(x_i.w, y_i) + psi(w), with c_i = sample_weight_i / n ("mean") or sample_weight_i ("sum").
+
+    Args:
+        loss: one of `jb.losses`, or your own through `from_margin` / `from_score`.
+        penalty: one of `jb.penalties`, or your own through `from_function`.
+        scale: "mean" divides the loss by the number of rows, "sum" does not.
+        intercept: must be False for now; append a constant column to X for a penalised intercept.
+
+    Example:
+        >>> import numpy as np, jaxbounds as jb
+        >>> problem = jb.Problem(jb.losses.logistic(), jb.penalties.l2(0.1))
+        >>> X, y = np.array([[1.0], [-2.0]]), np.array([1.0, -1.0])
+        >>> round(float(problem.primal(X, y, np.zeros(1))), 4)
+        0.6931
+
+    Source: Hanada, Shibagaki, Sakuma, Takeuchi 2016, equations 1 and 2.
+    """
+
+    loss: Loss
+    penalty: Penalty
+    scale: Literal["mean", "sum"] = static(default="mean")
+    intercept: bool = static(default=False)
+
+    @in_float64
+    def primal(self, X, y, w, sample_weight=None, intercept=0.0):
+        """P(w), the training objective.
+
+        Args:
+            X: (n, d) data; y: (n,) targets; w: (d,) coefficients; sample_weight: (n,) or None for ones.
+            intercept: added to every score.
+
+        Returns:
+            a float64 scalar.
+        """
+        problem, matrix, y, c, w = self._ready(X, y, sample_weight, w, "w", 1)
+        return put(problem.objective(matrix, y, c, w, xp.asarray(intercept, dtype=xp.float64)))
+
+    @in_float64
+    def dual(self, X, y, alpha, sample_weight=None):
+        """D(alpha), a lower bound on P(w) for every w; -inf where alpha is not feasible.
+
+        Args:
+            alpha: (n,) dual variables in the paper's sign, alpha_i in -d phi(m_i) at the optimum.
+
+        Returns:
+            a float64 scalar.
+        """
+        problem, matrix, y, c, alpha = self._ready(X, y, sample_weight, alpha, "alpha", 0)
+        loss = problem.loss
+        conjugate = loss.conjugate(alpha, y) + alpha * loss.coordinate(xp.zeros_like(y), y)
+        v = dual_vector(loss, matrix, y, c, alpha)
+        return put(-xp.sum(c * conjugate) - xp.sum(problem.penalty.conjugate(v)))
+
+    @in_float64
+    def gap(self, X, y, w, alpha, sample_weight=None, intercept=0.0):
+        """P(w) - D(alpha) = sum_i c_i FY_i + sum_j B_j >= 0, without cancellation.
+
+        Args:
+            w: (d,) coefficients; alpha: (n,) dual variables in the paper's sign.
+
+        Returns:
+            a float64 scalar, inf where alpha is not feasible.
+        """
+        problem, matrix, y, c, w = self._ready(X, y, sample_weight, w, "w", 1)
+        alpha = as_vector(alpha, matrix.shape[0], "alpha")
+        loss = problem.loss
+        q = loss.coordinate(matrix.matvec(w) + xp.asarray(intercept, dtype=xp.float64), y)
+        v = dual_vector(loss, matrix, y, c, alpha)
+        return put(xp.sum(c * loss.fenchel_young(q, alpha, y)) + xp.sum(problem.penalty.fenchel_young(w, v)))
+
+    def _ready(self, X, y, sample_weight, vector, name, axis):
+        """Checked arguments, all on the host or all on the device."""
+        self.check()
+        host = on_host(self, X, y, sample_weight, vector)
+        matrix = matrix_of(X, host)
+        y = as_targets(self.loss, y, matrix.shape[0])
+        c = as_sample_weight(sample_weight, matrix.shape[0]) * self.unit(matrix.shape[0])
+        return (to_host(self) if host else self), matrix, y, c, as_vector(vector, matrix.shape[axis], name)
+
+    def unit(self, n: int) -> float:
+        """c_i for a sample weight of one among n rows."""
+        return 1.0 / n if self.scale == "mean" else 1.0
+
+    def objective(self, matrix: Matrix, y, c, w, intercept=0.0):
+        """P(w) on prepared data."""
+        q = self.loss.coordinate(matrix.matvec(w) + intercept, y)
+        return xp.sum(c * self.loss.value(q, y)) + xp.sum(self.penalty.value(w))
+
+    def check(self) -> None:
+        """Raise if no guarantee can be given for this pair of loss and penalty."""
+        if not isinstance(self.loss, Loss):
+            raise TypeError(f"loss must come from jb.losses, got {type(self.loss).__name__}")
+        if not isinstance(self.penalty, Penalty):
+            raise TypeError(f"penalty must come from jb.penalties, got {type(self.penalty).__name__}")
+        if self.scale not in ("mean", "sum"):
+            raise ValueError(f'scale must be "mean" or "sum", got {self.scale!r}')
+        if self.intercept:
+            raise ValueError("intercept=True is not supported yet; append a column of ones to X for a penalised intercept")
+        if self.loss.smoothness is None and self.penalty.strong_convexity is None:
+            raise ValueError(
+                f"neither property holds: the loss {self.loss.name} is not smooth (property A) and the penalty "
+                f"{self.penalty.name} is not strongly convex (property B); use a smoothed loss, or add an L2 part "
+                "(elastic_net)"
+            )
+
+
+def dual_vector(loss: Loss, matrix: Matrix, y, c, alpha):
+    """v = sum_i c_i t_i x_i with t = orientation * alpha."""
+    return matrix.rmatvec(c * loss.orientation(y) * alpha)
+
+
+def as_vector(value, size: int, name: str):
+    """`value` as a float64 vector of the given length, finite on the host."""
+    if not is_traced(value):
+        value = _numbers(value, name)
+        _first_bad(~np.isfinite(value), value, name, "is not finite", "remove or replace it")
+    if xp.shape(value) != (size,):
+        raise ValueError(f"{name} must have shape ({size},), got {xp.shape(value)}")
+    return value if isinstance(value, np.ndarray) else xp.asarray(value, dtype=xp.float64)
+
+
+def as_targets(loss: Loss, y, n: int, name: str = "y"):
+    """Checked targets: -1/+1 for margin losses, finite numbers otherwise."""
+    if loss.classification and not is_traced(y):
+        array = np.asarray(y)
+        values = set(np.unique(array[:10_000]).tolist()) if array.dtype.kind in "biuf" else set()
+        if array.dtype.kind == "b" or (0 in values and values <= {0, 1}):
+            raise ValueError(f"{name} must hold labels -1 and +1, got 0/1 or booleans; convert with 2 * {name} - 1")
+    y = as_vector(y, n, name)
+    if loss.classification and not is_traced(y):
+        array = np.asarray(y)
+        _first_bad(np.abs(array) != 1, array, name, "is not a label", "labels are -1 and +1")
+    return y
+
+
+def as_sample_weight(weight, n: int, name: str = "sample_weight"):
+    """Checked sample weights, ones by default."""
+    if weight is None:
+        return np.ones(n)
+    weight = as_vector(weight, n, name)
+    if not is_traced(weight):
+        array = np.asarray(weight)
+        _first_bad(array <= 0, array, name, "is not positive", "remove such rows instead")
+    return weight
+
+
+def _numbers(value, name):
+    array = np.asarray(value)
+    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+        raise ValueError(f"{name} is a masked array with masked entries; fill or drop them first")
+    if array.dtype.kind not in "biuf" and array.dtype.name != "bfloat16":
+        raise TypeError(f"{name} must hold real numbers, got dtype {array.dtype}")
+    return array.astype(np.float64)
+
+
+def _first_bad(mask, array, name, what, remedy):
+    if mask.any():
+        i = tuple(int(k) for k in np.argwhere(mask)[0])
+        where = i[0] if len(i) == 1 else i
+        raise ValueError(f"{name}[{where}] = {array[i]} {what}; {remedy}")

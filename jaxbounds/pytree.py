@@ -1,0 +1,62 @@
+"""The one way objects are made here: frozen dataclasses that are pytrees and stay float64."""
+
+import dataclasses
+import functools
+from typing import Any, TypeVar, dataclass_transform
+
+import jax
+import numpy as np
+
+T = TypeVar("T")
+
+
+def static(**kwargs) -> Any:
+    """A field that is part of the tree's structure (a name, a flag, a size), not a leaf."""
+    return dataclasses.field(metadata={"static": True}, **kwargs)
+
+
+def _rebuild(cls, values):
+    with jax.enable_x64(True):
+        return cls(**{k: jax.tree.map(_as_jax, v) for k, v in values.items()})
+
+
+def _as_jax(leaf):
+    return jax.numpy.asarray(leaf) if isinstance(leaf, np.ndarray) else leaf
+
+
+def _as_numpy(leaf):
+    return np.asarray(leaf) if isinstance(leaf, jax.Array) else leaf
+
+
+def reduce(self):
+    """`__reduce__` that keeps float64."""
+    # jax itself unpickles float64 arrays as float32 when x64 is off
+    values = {f.name: jax.tree.map(_as_numpy, getattr(self, f.name)) for f in dataclasses.fields(self)}
+    return _rebuild, (type(self), values)
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(static, dataclasses.field))
+def pytree(cls: type[T]) -> type[T]:
+    """Make `cls` a frozen dataclass and a pytree whose float64 leaves survive pickle and copy."""
+    cls._reduce__ = reduce  # type: ignore[method-assign]
+    cls.__deepcopy__ = lambda self, memo: _rebuild(*reduce(self)[1])  # type: ignore[attr-defined]
+    return jax.tree_util.register_dataclass(dataclasses.dataclass(frozen=True, eq=False)(cls))  # type: ignore[return-value]
+
+
+def in_float64(fn):
+    """Run `fn` with 64-bit types, whatever the caller's setting, also inside the caller's jit.
+
+    On NumPy, infinities and NaN are ordinary values, as they are in jax.
+    """
+
+    @functools.wraps(fn)
+    def wrapped(*args, **kwargs):
+        with jax.enable_x64(True), np.errstate(all="ignore"):
+            return fn(*args, **kwargs)
+
+    return wrapped
+
+
+def is_traced(*trees) -> bool:
+    """True if any leaf is a tracer: then values cannot be checked on the host."""
+    return any(isinstance(leaf, jax.core.Tracer) for tree in trees for leaf in jax.tree.leaves(tree))

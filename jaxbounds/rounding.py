@@ -1,0 +1,38 @@
+"""Floating-point allowances: how far a float64 result can be from the exact one (Higham, ch. 3 and 4).
+
+Every certificate is evaluated in float64 on the exact stored floats. A sum of k rounded products is off by at most
+`growth(k)` times the sum of the absolute values, in any order of summation, with or without fused multiply-adds.
+"""
+
+import math
+
+from jaxbounds.array import xp
+
+U = 2.0**-53  # unit roundoff of float64
+TINY = 2.3e-308  # results below this may be flushed to zero
+TINY_NORM = 1.6e-154  # a square below TINY vanishes: the norm of a d-vector may lose sqrt(d) times this
+
+
+def growth(k: int) -> float:
+    """g_k = k u / (1 - k u), the relative error of k roundings in a row."""
+    return k * U / (1.0 - k * U)
+
+
+def up(x, k: int = 8):
+    """An upper bound on a non-negative quantity that was computed with k roundings."""
+    return x * (1.0 + growth(k + 2))
+
+
+def down(x, k: int = 8):
+    """A lower bound on a non-negative quantity that was computed with k roundings."""
+    return x * (1.0 - growth(k + 2))
+
+
+def norm_up(sum_of_squares, k: int):
+    """An upper bound on ||x|| from a computed sum of k squares."""
+    return up(xp.sqrt(sum_of_squares), k) + math.sqrt(max(k, 1)) * TINY_NORM
+
+
+def dot_error(abs_dot, k: int):
+    """Bound on the error of a k-term inner product, given the computed inner product of absolute values."""
+    return growth(k + 2) * up(abs_dot, k) + k * TINY

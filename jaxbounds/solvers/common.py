@@ -1,0 +1,389 @@
+"""What the solvers share: the task, its gap, conjugate gradients, the line search, and implicit derivatives.
+
+A solver is a frozen config with
+
+    check(problem)                                       raises ValueError naming the missing property
+    init(task, w0, alpha0) -> state                      a pytree with .w .alpha .ref .gap .primal .n_steps .status
+    step(task, state, tol) -> state                      one outer step
+    run(task, state, tol, max_steps) -> state            a while_loop of steps; max_steps counts all steps of the state
+    solve(problem, matrix, y, c, w0, alpha0, tol, max_steps) -> Solution
+
+``solve`` is init, run and finish. To look at a fit while it runs, call ``run`` (jitted) in chunks with a growing
+max_steps and hand the last state to ``finish``. Nothing here raises on numbers; the state carries a status.
+"""
+
+from dataclasses import replace
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxbounds.conjugate import bracket
+from jaxbounds.interfaces import Loss, Penalty
+from jaxbounds.matrix import Matrix, Sparse
+from jaxbounds.pytree import pytree
+from jaxbounds.status import Status
+
+TINY = 1e-300  # a primal value below this counts as this
+SAFETY = 1e-13  # |v| <= (1 - SAFETY) kappa, so that v recomputed in another order of summation still fits
+_DIRECT_SIDE, _DIRECT_WORK = 512, 1e8  # Hessians up to this side and n d min(n, d) are factored
+_DENSE_ENTRIES = 1 << 23  # sparse data up to this many dense entries may be factored too
+
+
+@pytree
+class Solution:
+    """What a solver returns.
+
+    Attributes:
+        w: (d,) coefficients.
+        alpha: (n,) feasible dual point in the paper's sign.
+        ref: (n,) coordinates with alpha = -f'(ref), where known.
+        gap: duality gap of (w, alpha), a sum of non-negative terms.
+        primal: P(w).
+        n_steps: int32 outer steps taken.
+        status: int32 `Status` code.
+    """
+
+    w: jax.Array
+    alpha: jax.Array
+    ref: jax.Array
+    gap: jax.Array
+    primal: jax.Array
+    n_steps: jax.Array
+    status: jax.Array
+
+
+class Smooth(Protocol):
+    """The part of a loss that a Newton step needs: a differentiable convex function of q."""
+
+    def value(self, q: jax.Array, y: jax.Array) -> jax.Array: ...
+    def dual(self, q: jax.Array, y: jax.Array) -> jax.Array: ...
+    def second(self, q: jax.Array, y: jax.Array) -> jax.Array: ...
+
+
+@pytree
+class Task:
+    """One training problem on prepared data: sum_i c_i f(q_i) + psi(w), q = coordinate(X w)."""
+
+    loss: Loss
+    penalty: Penalty
+    matrix: Matrix
+    y: jax.Array
+    c: jax.Array
+
+    def q(self, s: jax.Array) -> jax.Array:
+        """Natural coordinates of scores."""
+        return self.loss.coordinate(s, self.y)
+
+    def t(self, alpha: jax.Array) -> jax.Array:
+        """The change of the dual vector's weights: c o alpha; also turns score changes into weighted q changes."""
+        return self.c * self.loss.orientation(self.y) * alpha
+
+    def v(self, alpha: jax.Array) -> jax.Array:
+        """v = sum_i c_i o_i alpha_i x_i."""
+        return self.matrix.rmatvec(self.t(alpha))
+
+    def primal(self, w: jax.Array, q: jax.Array) -> jax.Array:
+        """P(w)."""
+        return jnp.sum(self.c * self.loss.value(q, self.y)) + jnp.sum(self.penalty.value(w))
+
+    def gap(self, w: jax.Array, q: jax.Array, alpha: jax.Array, v: jax.Array, ref: jax.Array | None) -> jax.Array:
+        """The duality gap as a sum of Fenchel-Young terms."""
+        rows = self.loss.fenchel_young(q, alpha, self.y, ref)
+        return jnp.sum(self.c * rows) + jnp.sum(self.penalty.fenchel_young(w, v))
+
+    def feasible(self, alpha: jax.Array, v: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """(alpha, v) shrunk until v lies in the domain of psi*."""
+        bound = self.penalty.dual_bound
+        if bound is None:
+            return alpha, v
+        worst = jnp.max(jnp.abs(v) / bound)
+        scale = jnp.where(worst > 1.0 - SAFETY, (1.0 - SAFETY) / jnp.maximum(worst, TINY), 1.0)
+        return alpha * scale, v * scale
+
+
+@pytree
+class Progress:
+    """The best point so far, the counters and the status: the part of a state that every solver shares."""
+
+    w: jax.Array
+    alpha: jax.Array
+    ref: jax.Array
+    gap: jax.Array
+    primal: jax.Array
+    n_steps: jax.Array
+    status: jax.Array
+    last_gap: jax.Array
+    waited: jax.Array  # steps since the gap last fell by a tenth
+
+    @staticmethod
+    def start(w, alpha, ref, gap, primal) -> "Progress":
+        """The first point."""
+        status = jnp.where(jnp.isfinite(primal), Status.MAX_STEPS, Status.NONFINITE).astype(jnp.int32)
+        zero = jnp.zeros((), jnp.int32)
+        return Progress(w, alpha, ref, gap, primal, zero, status, gap, zero)
+
+    def update(self, w, alpha, ref, gap, primal, moved: Any = True, patience: int = 20) -> "Progress":
+        """After a step: keep the better point; STALLED without progress, NONFINITE when the new point is not finite."""
+        better = gap < self.gap
+        clearly = gap < 0.9 * self.gap
+        keep = lambda new, old: jnp.where(better, new, old)  # noqa: E731
+        waited = jnp.where(clearly, 0, self.waited + 1).astype(jnp.int32)
+        stalled = ~jnp.asarray(moved) | (waited >= patience)
+        status = jnp.where(stalled, Status.STALLED, Status.MAX_STEPS)
+        status = jnp.where(jnp.isfinite(primal) & ~jnp.isnan(gap), status, Status.NONFINITE).astype(jnp.int32)
+        return Progress(
+            keep(w, self.w), keep(alpha, self.alpha), keep(ref, self.ref), keep(gap, self.gap),
+            keep(primal, self.primal), self.n_steps + jnp.ones((), jnp.int32), status, gap, waited,
+        )  # fmt: skip
+
+    def reached(self, tol) -> jax.Array:
+        """Whether the relative gap is at most tol."""
+        return self.gap <= tol * jnp.maximum(jnp.abs(self.primal), TINY)
+
+    def relative_gap(self) -> jax.Array:
+        """Relative gap of the latest point."""
+        return self.last_gap / jnp.maximum(jnp.abs(self.primal), TINY)
+
+
+def run(solver: Any, task: Task, state: Any, tol: Any, max_steps: Any) -> Any:
+    """Step until the gap is small enough, nothing moves, or the state has made max_steps steps in all."""
+
+    def going(state):
+        best = state.best
+        running = best.status == Status.MAX_STEPS
+        return running & ~best.reached(tol) & (best.n_steps < max_steps)
+
+    return lax.while_loop(going, lambda state: solver.step(task, state, tol), state)
+
+
+def report(best: Progress, tol) -> Solution:
+    """The best point, with CONVERGED where it meets the tolerance."""
+    status = jnp.where(best.reached(tol), Status.CONVERGED, best.status).astype(jnp.int32)
+    return Solution(best.w, best.alpha, best.ref, best.gap, best.primal, best.n_steps, status)
+
+
+def coordinate_step(loss: Loss, q, alpha, y, kappa) -> jax.Array:
+    """loss.dual_step, also at the kinks of a user's function, where the derivative at the new point says nothing."""
+    if not (loss.defined_by_ref and loss.smoothness is None):
+        return loss.dual_step(q, alpha, y, kappa)
+    kappa = jnp.maximum(kappa, 1e-9)
+    point = loss.step_point(q, alpha, y, kappa)
+    new, slope = loss.clip(alpha + (point - q) / kappa, y), loss.dual(point, y)
+    return jnp.where(jnp.abs(new - slope) <= 1e-10 * (1.0 + jnp.abs(slope)), slope, new)
+
+
+def step_slope(loss: Loss, q, alpha, y, kappa) -> jax.Array:
+    """Minus the derivative of coordinate_step in q, one generalised choice."""
+    if not (loss.defined_by_ref and loss.smoothness is None):
+        return -jax.jvp(lambda q: loss.dual_step(q, alpha, y, kappa), (q,), (jnp.ones_like(q),))[1]
+    h = 1e-6 * (1.0 + jnp.abs(q))
+    return (coordinate_step(loss, q - h, alpha, y, kappa) - coordinate_step(loss, q + h, alpha, y, kappa)) / (2 * h)
+
+
+def directional(penalty: Penalty, w: jax.Array, p: jax.Array) -> jax.Array:
+    """Derivative of psi at w along p (from the right)."""
+    lo, hi = penalty.subgradient(w)
+    return jnp.sum(jnp.where(p > 0, hi, lo) * p)
+
+
+def kinks(penalty: Penalty, d: int) -> jax.Array:
+    """(d,) mask of the coordinates whose penalty has a kink at 0."""
+    lo, hi = penalty.subgradient(jnp.zeros(d, jnp.float64))
+    return hi > lo
+
+
+def second(penalty: Penalty, w: jax.Array) -> jax.Array:
+    """psi'' as a (d,) vector, cut where it is infinite (L_q with q < 2 at 0)."""
+    return jnp.minimum(jnp.broadcast_to(penalty.second(w), w.shape), 1e100)
+
+
+def column_scale(matrix: Matrix, c: jax.Array) -> jax.Array:
+    """sum_i c_i x_ij^2."""
+    return matrix.map(jnp.square).rmatvec(c)
+
+
+def is_direct(matrix: Matrix) -> bool:
+    """Whether Hessians of this size are factored."""
+    n, d = matrix.shape
+    fits = not isinstance(matrix, Sparse) or n * d <= _DENSE_ENTRIES
+    return fits and min(n, d) <= _DIRECT_SIDE and float(n) * d * min(n, d) <= _DIRECT_WORK
+
+
+def factored(matrix: Matrix, weights: jax.Array, diagonal: jax.Array, mask: jax.Array):
+    """b -> p with (diag(diagonal) + M X^T diag(weights) X M) p = b, M = diag(mask), by Cholesky."""
+    X = jnp.where(mask[None, :], matrix.to_dense().astype(jnp.float64), 0.0)
+    n, d = X.shape
+    dot = lambda a, b: jnp.dot(a, b, precision=lax.Precision.HIGHEST)  # noqa: E731
+    solve = lambda L, b: jax.scipy.linalg.cho_solve((L, True), b)  # noqa: E731
+    root = jnp.sqrt(weights)
+    if d <= n:
+        Y = root[:, None] * X
+        L = jnp.linalg.cholesky(dot(Y.T, Y) + jnp.diag(diagonal))
+        return lambda b: solve(L, b)
+    Y = root[:, None] * X / jnp.sqrt(diagonal)[None, :]
+    L = jnp.linalg.cholesky(dot(Y, Y.T) + jnp.eye(n, dtype=jnp.float64))
+
+    def apply(b):
+        scaled = b / jnp.sqrt(diagonal)
+        return (scaled - dot(solve(L, dot(Y, scaled)), Y)) / jnp.sqrt(diagonal)
+
+    return apply
+
+
+def conjugate_gradients(apply, b, precondition, rtol, max_steps):
+    """Preconditioned CG for apply(p) = b until ||r|| <= rtol ||b|| in the preconditioner's norm: (p, steps)."""
+
+    def body(state):
+        p, r, z, direction, rz, k = state
+        image = apply(direction)
+        curvature = jnp.sum(direction * image)
+        a = jnp.where(curvature > 0, rz / jnp.where(curvature > 0, curvature, 1.0), 0.0)
+        p, r = p + a * direction, r - a * image
+        z = precondition(r)
+        new = jnp.sum(r * z)
+        direction = z + (new / rz) * direction
+        # no positive curvature left, or not a number: stop
+        return p, r, z, direction, jnp.where((a > 0) & (new > 0), new, 0.0), k + 1
+
+    z = precondition(b)
+    rz = jnp.sum(b * z)
+    limit = rtol * rtol * rz
+    going = lambda state: (state[4] > limit) & (state[5] < max_steps)  # noqa: E731
+    state = lax.while_loop(going, body, (jnp.zeros_like(b), b, z, z, rz, jnp.zeros((), jnp.int32)))
+    return state[0], state[5]
+
+
+def newton_direction(task: Task, smooth: Smooth, w, q, rhs, mask, scale, rtol, damping, max_cg):
+    """(p, CG steps) with (psi'' + X^T diag(c f'') X + damping) p = rhs on the masked coordinates, p = 0 elsewhere.
+
+    ``scale`` is the column scale (d,) for the diagonal preconditioner; small problems are factored instead.
+    """
+    weights = task.c * smooth.second(q, task.y)
+    diagonal = second(task.penalty, w) + damping
+    rhs = jnp.where(mask, rhs, 0.0)
+    if is_direct(task.matrix):
+        diagonal = jnp.where(mask, diagonal, 1.0)
+        precondition = factored(task.matrix, weights, diagonal, mask)
+    else:
+        mean = jnp.sum(weights) / jnp.sum(task.c)
+        diagonal = jnp.where(mask, diagonal, 1.0)
+        jacobi = diagonal + jnp.where(mask, mean * scale, 0.0)
+        precondition = lambda r: r / jacobi  # noqa: E731
+
+    def apply(p):
+        return jnp.where(mask, diagonal * p + task.matrix.normal(weights, p), 0.0)
+
+    p, steps = conjugate_gradients(apply, rhs, precondition, rtol, max_cg)
+    fine = jnp.all(jnp.isfinite(p)) & (jnp.sum(p * rhs) > 0)
+    steepest = rhs / (diagonal + jnp.where(mask, scale * jnp.max(weights / task.c), 0.0))
+    return jnp.where(mask, jnp.where(fine, p, steepest), 0.0), steps
+
+
+def line_search(task: Task, smooth: Smooth, w, q, p, dq, primal, accuracy=0.3, steps=30):
+    """A step t > 0 along p where the derivative of the objective is within ``accuracy`` of zero, relative to t = 0.
+
+    A guarded Newton iteration on the derivative, which stays accurate near the optimum where differences of the
+    objective do not. Returns 0 if no step with a lower objective is found.
+    """
+    c, y, penalty = task.c, task.y, task.penalty
+
+    def derivative(t):
+        at = w + t * p
+        moved = q + t * dq
+        slope = directional(penalty, at, p) - jnp.sum(c * smooth.dual(moved, y) * dq)
+        return slope, jnp.sum(c * smooth.second(moved, y) * dq * dq) + jnp.sum(second(penalty, at) * p * p)
+
+    def lower(t):
+        rows = c * (smooth.value(q + t * dq, y) - smooth.value(q, y))
+        return jnp.sum(rows) + jnp.sum(penalty.value(w + t * p) - penalty.value(w)) < 0
+
+    start = derivative(jnp.zeros((), jnp.float64))[0]
+    close = jnp.abs(start) <= 1e-10 * jnp.abs(primal)  # differences of the objective would be rounding
+
+    def judge(t, slope, low):
+        small = jnp.abs(slope) <= accuracy * jnp.abs(start)
+        doubtful = small & (slope > 0) & (low == 0.0) & ~close
+        return lax.cond(doubtful, lambda: lower(t), lambda: small)
+
+    def body(state):
+        k, t, low, high, slope, curvature, _ = state
+        descending = slope <= 0  # NaN counts as overshooting
+        low, high = jnp.where(descending, t, low), jnp.where(descending, high, t)
+        newton = t - slope / curvature
+        guess = jnp.where(jnp.isinf(high), 2.0 * t, (low + high) / 2)
+        far = jnp.where(jnp.isinf(high), 10.0 * t, high)
+        t = jnp.where((newton > low) & (newton < far), newton, guess)
+        slope, curvature = derivative(t)
+        return k + 1, t, low, high, slope, curvature, judge(t, slope, low)
+
+    one, zero = jnp.ones((), jnp.float64), jnp.zeros((), jnp.float64)
+    slope, curvature = derivative(one)
+    first = (jnp.zeros((), jnp.int32), one, zero, one * jnp.inf, slope, curvature, judge(one, slope, zero))
+    state = lax.while_loop(lambda state: ~state[6] & (state[0] < steps), body, first)
+    _, t, low, _, slope, _, good = state
+    best = jnp.where(good | (slope <= 0), t, low)
+    return jnp.where(start < 0, best, 0.0)
+
+
+def with_derivatives(task: Task, w: jax.Array) -> jax.Array:
+    """w unchanged, with the derivatives of the optimum by the implicit function theorem.
+
+    The root is of psi'(w) - X^T(c o alpha(w)) on the coordinates that are not held at a kink, and of w on the others.
+    """
+    matrix, loss, y = task.matrix, task.loss, task.y
+    frozen = lax.stop_gradient(task)
+    free = ~kinks(frozen.penalty, w.shape[0]) | (lax.stop_gradient(w) != 0)
+
+    def residual(w):
+        w = jnp.where(free, w, 0.0)
+        pull = task.v(loss.dual(loss.coordinate(matrix.matvec(w), y), y))
+        return jnp.where(free, task.penalty.subgradient(w)[0] - pull, w)
+
+    def tangent_solve(_, b):
+        q = frozen.q(frozen.matrix.matvec(w0))
+        weights = frozen.c * frozen.loss.second(q, frozen.y)
+        diagonal = jnp.where(free, second(frozen.penalty, w0), 1.0)
+
+        def apply(p):
+            inside = frozen.matrix.normal(weights, jnp.where(free, p, 0.0))
+            return diagonal * p + jnp.where(free, inside, 0.0)
+
+        if is_direct(frozen.matrix):
+            precondition = factored(frozen.matrix, weights, diagonal, free)
+        else:
+            jacobi = diagonal + jnp.where(free, column_scale(frozen.matrix, weights), 0.0)
+            precondition = lambda r: r / jacobi  # noqa: E731
+        solve = lambda _, b: conjugate_gradients(apply, b, precondition, 1e-14, 10 * b.shape[0])[0]  # noqa: E731
+        return lax.custom_linear_solve(apply, b, solve, symmetric=True)
+
+    w0 = lax.stop_gradient(w)
+    return lax.custom_root(residual, w0, lambda _, start: start, tangent_solve)
+
+
+def _legendre(task: Task, found: Solution, tol) -> Solution:
+    """For a user's loss whose dual point was scaled: the same with alpha = -f'(ref) exactly."""
+    if not task.loss.defined_by_ref or task.penalty.dual_bound is None:
+        return found
+    task = lax.stop_gradient(task)
+    lo, _, attained = bracket(lambda r: -task.loss.dual(r, task.y), -found.alpha)
+    ref = jnp.where(attained, lo, found.ref)
+    alpha = task.loss.dual(ref, task.y)
+    gap = task.gap(found.w, task.q(task.matrix.matvec(found.w)), alpha, task.v(alpha), ref)
+    reached = gap <= tol * jnp.maximum(jnp.abs(found.primal), TINY)
+    status = jnp.where(found.status == Status.CONVERGED, jnp.where(reached, found.status, Status.STALLED), found.status)
+    return replace(found, alpha=alpha, ref=ref, gap=gap, status=status.astype(jnp.int32))
+
+
+def finish(task: Task, best: Progress, tol) -> Solution:
+    """The result of a smooth loss: the best point, with implicit derivatives of w, alpha, ref and primal."""
+    found = _legendre(task, report(lax.stop_gradient(best), tol), tol)
+    w = with_derivatives(task, found.w)
+    q = task.q(task.matrix.matvec(w))
+
+    def carry(value, model):  # value, with the derivative of model
+        return value + (model - lax.stop_gradient(model))
+
+    alpha, primal = carry(found.alpha, task.loss.dual(q, task.y)), carry(found.primal, task.primal(w, q))
+    return Solution(w, alpha, carry(found.ref, q), found.gap, primal, found.n_steps, found.status)

@@ -1,0 +1,232 @@
+"""Stochastic dual coordinate ascent, finished by proximal point steps in the dual; for any loss, also plain hinge."""
+
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxbounds.interfaces import Loss
+from jaxbounds.pytree import pytree, static
+from jaxbounds.solvers.common import (
+    TINY,
+    Progress,
+    Smooth,
+    Solution,
+    Task,
+    conjugate_gradients,
+    coordinate_step,
+    finish,
+    report,
+    run,
+    step_slope,
+)
+from jaxbounds.solvers.newton import newton_step
+from jaxbounds.solvers.proximal import Path, composite_step, start_path
+from jaxbounds.solvers.sdca import block_curvature, epoch
+
+_ACCURACY = 0.1  # a subproblem is done when its own gap is this part of the whole gap
+_SHRINK, _GROW = 0.2, 2.0  # of gamma, after cheap and dear subproblems
+_CHEAP, _DEAR = 40, 200  # CG steps of a subproblem
+_PATIENCE = 60
+
+
+@pytree
+class Centred:
+    """The smooth loss max_a [-f*(-a) - q a - gamma/2 (a - centre)^2]: the loss of a proximal point step in the dual."""
+
+    loss: Loss
+    centre: jax.Array
+    gamma: jax.Array
+
+    def dual(self, q, y):
+        """The maximiser a, minus the derivative in q."""
+        return coordinate_step(self.loss, q, self.centre, y, self.gamma)
+
+    def value(self, q, y):
+        """The maximum."""
+        a = self.dual(q, y)
+        return -self.loss.conjugate(a, y) - q * a - self.gamma / 2 * (a - self.centre) ** 2
+
+    def second(self, q, y):
+        """Its second derivative in q."""
+        return step_slope(self.loss, q, self.centre, y, self.gamma)
+
+
+@pytree
+class _State:
+    best: Progress
+    path: Path  # w and its scores
+    alpha: jax.Array  # dual point of the epochs and of the proximal point steps
+    rows_gap: jax.Array  # gap = rows_gap + columns_gap; the second is the gap of the subproblem
+    columns_gap: jax.Array
+    centre: jax.Array  # of the proximal point step
+    gamma: jax.Array
+    cg: jax.Array  # CG steps of this subproblem
+    kappa: jax.Array
+
+
+@pytree
+class DualCoordinate:
+    """Stochastic dual coordinate ascent (SDCA), then proximal point steps in the dual solved by Newton's method.
+
+    Epochs take exact coordinate steps in blocks of 32 rows: one row after the other on dense data, jointly with a safe
+    curvature on sparse data. The final phase minimises psi(w) + sum_i c_i f_k(q_i), where f_k is the loss smoothed
+    around the present dual point (an augmented Lagrangian method); for a differentiable loss it is Newton's method.
+
+    Args:
+        epochs: SDCA epochs before the final phase.
+        polish: whether there is a final phase; without it the solver is plain SDCA.
+        max_cg: most conjugate gradient steps for one Newton direction.
+
+    Example:
+        >>> from jaxbounds.solvers import DualCoordinate
+        >>> DualCoordinate().polish
+        True
+
+    Source: Shalev-Shwartz and Zhang 2013 (SDCA); Rockafellar 1976 (proximal point, augmented Lagrangian).
+    """
+
+    epochs: int = static(default=2)
+    polish: bool = static(default=True)
+    max_cg: int = static(default=250)
+
+    def check(self, problem: Any) -> None:
+        """Raise unless the penalty is strongly convex."""
+        if problem.penalty.strong_convexity is None:
+            raise ValueError(
+                f"DualCoordinate needs a strongly convex penalty, and {problem.penalty.name} is not; use "
+                "ProximalGradient, or add an L2 part (elastic_net)"
+            )
+
+    def init(self, task: Task, w0, alpha0) -> _State:
+        """The state at (w0, alpha0), alpha0 cut to its domain."""
+        one = jnp.ones((), jnp.float64)
+        path = start_path(task, w0)
+        alpha = task.loss.clip(alpha0, task.y)
+        kappa = block_curvature(task) if self.epochs or not self.polish else jnp.zeros_like(alpha)
+        zero = jnp.zeros((), jnp.int32)
+        point, rows, columns = self._gap(task, path, alpha)
+        return _State(Progress.start(*point), path, alpha, rows, columns, alpha, one, zero, kappa)
+
+    def step(self, task: Task, state: _State, tol) -> _State:
+        """One epoch, or one Newton step of the final phase."""
+        if not self.polish:
+            return self._epoch(task, state)
+        if not self.epochs:
+            return self._newton(task, state, tol)
+        early = state.best.n_steps < self.epochs
+        return lax.cond(early, lambda: self._epoch(task, state), lambda: self._newton(task, state, tol))
+
+    def _gap(self, task: Task, path: Path, alpha):
+        """The point to record, and its gap split into rows and columns; a smooth loss brings its own dual point."""
+        q, ref = task.q(path.s), None
+        if task.loss.smoothness is not None:
+            alpha, ref = task.loss.dual(q, task.y), q
+        rows = task.loss.fenchel_young(q, alpha, task.y, ref)
+        if ref is None and task.loss.defined_by_ref:
+            rows = _on_linear_pieces(task, q, alpha, rows)
+        rows = jnp.sum(task.c * rows)
+        columns = jnp.sum(task.penalty.fenchel_young(path.w, task.v(alpha)))
+        return (path.w, alpha, q, rows + columns, task.primal(path.w, q)), rows, columns
+
+    def _epoch(self, task: Task, state: _State) -> _State:
+        alpha = epoch(task, state.alpha, task.v(state.alpha), state.kappa, state.best.n_steps)
+        w = task.penalty.grad_conjugate(task.v(alpha))
+        path = replace(state.path, w=w, s=task.matrix.matvec(w))
+        point, rows, columns = self._gap(task, path, alpha)
+        best = state.best.update(*point, patience=_PATIENCE if self.polish else 50 * _PATIENCE)
+        return replace(state, best=best, path=path, alpha=alpha, rows_gap=rows, columns_gap=columns, centre=alpha)
+
+    def _newton(self, task: Task, state: _State, tol) -> _State:
+        smooth: Smooth = task.loss
+        if task.loss.smoothness is None:
+            smooth = Centred(task.loss, state.centre, state.gamma)
+        best, path = state.best, state.path
+        goal = jnp.maximum(_ACCURACY * state.rows_gap, 0.1 * tol * jnp.abs(best.primal))
+        rtol = jnp.clip(0.3 * jnp.sqrt(goal / jnp.maximum(state.columns_gap, TINY)), 1e-10, 0.25)
+        if task.penalty.smooth:
+            v = task.v(smooth.dual(task.q(path.s), task.y))
+            w, s, _, steps = newton_step(task, smooth, path.w, path.s, v, path.metric, rtol, best.primal, self.max_cg)
+            path = replace(path, w=w, s=s)
+        else:
+            path, full, steps = composite_step(task, smooth, path, rtol, state.columns_gap, best.primal, self.max_cg)
+            inner = jnp.where(full, 1, jnp.minimum(2 * path.inner + 1, 20)).astype(jnp.int32)
+            path = replace(path, inner=inner)
+        alpha = smooth.dual(task.q(path.s), task.y)
+        point, rows, columns = self._gap(task, path, alpha)
+        done = columns <= _ACCURACY * rows
+        cg = state.cg + steps
+        factor = jnp.where(cg <= _CHEAP, _SHRINK, jnp.where(cg > _DEAR, _GROW, 1.0))
+        return replace(
+            state,
+            best=best.update(*point, patience=_PATIENCE),
+            path=path,
+            alpha=alpha,
+            rows_gap=rows,
+            columns_gap=columns,
+            centre=jnp.where(done, alpha, state.centre),
+            gamma=jnp.where(done, jnp.clip(state.gamma * factor, 1e-8, 10.0), state.gamma),
+            cg=jnp.where(done, 0, cg).astype(jnp.int32),
+        )
+
+    def run(self, task: Task, state: _State, tol, max_steps) -> _State:
+        """Step until done."""
+        return run(self, task, state, tol, max_steps)
+
+    def finish(self, task: Task, state: _State, tol) -> Solution:
+        """The result of a state."""
+        if task.loss.smoothness is None:
+            return _finish_kinked(task, state.best, tol)
+        return finish(task, state.best, tol)
+
+    def solve(self, problem: Any, matrix, y, c, w0, alpha0, tol, max_steps) -> Solution:
+        """Minimise from (w0, alpha0); traceable, and differentiable in everything but the start."""
+        task = Task(problem.loss, problem.penalty, matrix, y, c)
+        frozen = lax.stop_gradient(task)
+        state = self.init(frozen, lax.stop_gradient(w0), lax.stop_gradient(alpha0))
+        return self.finish(task, self.run(frozen, state, tol, max_steps), tol)
+
+
+def _on_linear_pieces(task: Task, q, alpha, rows):
+    """Fenchel-Young terms of a user's loss with kinks: on its linear pieces, from a nearby point of the piece."""
+    for shift in (0.0, -1.0, 1.0, -100.0, 100.0):
+        near = q + shift * (1.0 + jnp.abs(q))
+        same = task.loss.dual(near, task.y) == alpha
+        rows = jnp.where(same, jnp.minimum(rows, task.loss.fenchel_young(q, alpha, task.y, near)), rows)
+    return rows
+
+
+def _finish_kinked(task: Task, best: Progress, tol) -> Solution:
+    """The best point with implicit derivatives through the dual: rows off their kinks and bounds stay fixed."""
+    found = report(lax.stop_gradient(best), tol)
+    frozen = lax.stop_gradient(task)
+    kappa = jnp.ones_like(found.alpha)
+
+    def coordinates(task, alpha):
+        return task.q(task.matrix.matvec(task.penalty.grad_conjugate(task.v(alpha))))
+
+    e = step_slope(frozen.loss, coordinates(frozen, found.alpha), found.alpha, frozen.y, kappa)
+    lo, hi = frozen.loss.domain(frozen.y)
+    free = (e > 0) & (found.alpha > lo) & (found.alpha < hi)
+    e = jnp.where(free, e, 1.0)
+
+    def residual(alpha):
+        alpha = jnp.where(free, alpha, found.alpha)
+        step = coordinate_step(task.loss, coordinates(task, alpha), alpha, task.y, kappa)
+        return jnp.where(free, task.c * (alpha - step) / e, 0.0)
+
+    def tangent_solve(linear, b):
+        apply = lambda z: jnp.where(free, linear(z), z)  # noqa: E731
+        solve = lambda _, b: conjugate_gradients(apply, b, lambda r: r, 1e-14, 10 * b.shape[0])[0]  # noqa: E731
+        return lax.custom_linear_solve(apply, jnp.where(free, b, 0.0), solve, symmetric=True)
+
+    alpha = lax.custom_root(residual, found.alpha, lambda _, start: start, tangent_solve)
+    model = task.penalty.grad_conjugate(task.v(alpha))
+    w = found.w + (model - lax.stop_gradient(model))
+    q = task.q(task.matrix.matvec(w))
+    primal = task.primal(w, q)
+    primal = found.primal + (primal - lax.stop_gradient(primal))
+    ref = found.ref + (q - lax.stop_gradient(q))
+    return Solution(w, alpha, ref, found.gap, primal, found.n_steps, found.status)

@@ -1,0 +1,259 @@
+"""`fit` and `refit`: from data to a model, with the solver that suits the problem."""
+
+import dataclasses
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.sparse as sp
+
+from jaxbounds.array import on_host, put
+from jaxbounds.bounds import bound
+from jaxbounds.changes import Change, SetPenalty
+from jaxbounds.edit import bucket
+from jaxbounds.matrix import Dense, Matrix, as_matrix
+from jaxbounds.model import Data, Model, remember
+from jaxbounds.penalties import Penalty
+from jaxbounds.problem import Problem, as_sample_weight, as_targets
+from jaxbounds.pytree import in_float64
+from jaxbounds.solvers.common import Task
+from jaxbounds.solvers.default import default_solver
+from jaxbounds.status import Status
+
+_SMALL = 1 << 16  # data up to this many dense entries are padded to powers of two, so that shapes share a compilation
+_IDLE = 1e-290  # the weight of a padding row
+
+
+class FitWarning(UserWarning):
+    """A fit stopped before it reached its tolerance."""
+
+
+@in_float64
+def fit(
+    problem: Problem,
+    X,
+    y,
+    *,
+    sample_weight=None,
+    tol: float = 1e-8,
+    solver: Any = None,
+    warm_start: "Model | Any" = None,
+    max_steps: int | None = None,
+    callback: Callable | None = None,
+) -> Model:
+    """Train a model: minimise sum_i c_i l(x_i.w, y_i) + psi(w) until the relative duality gap is below tol.
+
+    Args:
+        problem: loss, penalty and scale.
+        X: (n, d) NumPy or jax array, scipy sparse matrix or array, BCOO or BCSR.
+        y: (n,) labels -1/+1 for margin losses, numbers otherwise.
+        sample_weight: (n,) positive, ones by default.
+        tol: relative duality gap, gap / max(|P|, tiny).
+        solver: one of `jb.solvers`; chosen from the problem and the shape of the data by default.
+        warm_start: a Model or (d,) coefficients to start from.
+        max_steps: most outer steps (default 1000).
+        callback: called between chunks of steps with a dict of `step`, `gap`, `primal`, `tol`; return True to stop.
+
+    Returns:
+        Model. A fit that stops early warns once (FitWarning) and says why in `status`; its bounds stay valid.
+
+    Raises:
+        ValueError, TypeError: unusable data, or a solver that does not fit the problem.
+
+    Example:
+        >>> import numpy as np, jaxbounds as jb
+        >>> problem = jb.Problem(jb.losses.logistic(), jb.penalties.l2(0.1))
+        >>> model = jb.fit(problem, np.array([[1.0], [-1.0], [2.0]]), np.array([1, -1, 1]))
+        >>> bool(model.gap <= 1e-8 * model.primal)
+        True
+    """
+    if not isinstance(problem, Problem):
+        raise TypeError(f"problem must be a jb.Problem, got {type(problem).__name__}")
+    problem.check()
+    matrix = as_matrix(X)
+    n, d = matrix.shape
+    y, weight = as_targets(problem.loss, y, n), as_sample_weight(sample_weight, n)
+    _check_parameters(problem.penalty, d)
+    if solver is None:
+        solver = default_solver(problem, n, d, not isinstance(matrix, Dense))
+    solver.check(problem)
+    host = on_host(problem, matrix, y, weight, warm_start)
+    if host and not (np.isfinite(tol) and tol > 0):
+        raise ValueError(f"tol must be positive, got {tol}")
+    if callback is not None and not host:
+        raise ValueError("callback is called on the host and cannot be used inside jit, vmap or grad; leave it out")
+    w0, alpha0 = _start(problem, warm_start, y, d)
+    data = put(Data(matrix, y, weight))
+    task = Task(problem.loss, problem.penalty, matrix, data.target, data.weight * problem.unit(n))
+    task, w0, alpha0 = put((task, w0, alpha0))
+    if host and n * d <= _SMALL:
+        task, w0, alpha0 = _padded(task, w0, alpha0)
+    steps = 1000 if max_steps is None else max_steps
+    tol_leaf, steps_leaf = put((np.float64(tol), np.int32(steps))) if host else (tol, steps)
+    if callback is None:
+        solution = _solve(solver, task, w0, alpha0, tol_leaf, steps_leaf)
+    else:
+        solution = _solve_in_chunks(solver, task, w0, alpha0, tol_leaf, steps, callback)
+    w, alpha, ref = solution.w[:d], solution.alpha[:n], solution.ref[:n]
+    if host:
+        w, alpha, ref = (np.asarray(a)[:k] for a, k in ((solution.w, d), (solution.alpha, n), (solution.ref, n)))
+        w = w.astype(matrix.dtype)
+    else:
+        w = w.astype(matrix.dtype)
+    model = remember(problem, data, w, alpha, ref, solution.status, solution.n_steps)
+    if host:
+        _warn(model, tol)
+    return model
+
+
+@in_float64
+def refit(model: Model, change: Change, **options) -> Model:
+    """Retrain exactly on the changed data, warm-started from the old model.
+
+    Args:
+        model: with its data. change: any change. options: those of `fit`.
+
+    Returns:
+        Model of the new problem, in compact numbers.
+
+    Raises:
+        ValueError: the model was stored without its data, or the change does not fit.
+
+    Example:
+        >>> import numpy as np, jaxbounds as jb
+        >>> problem = jb.Problem(jb.losses.squared(), jb.penalties.l2(1.0))
+        >>> model = jb.fit(problem, np.eye(2), np.ones(2))
+        >>> jb.refit(model, jb.remove_rows([0])).alpha.shape
+        (1,)
+    """
+    if model.data is None:
+        raise ValueError("refit needs the data, and this model was stored without it; use change.apply and fit instead")
+    data = model.data
+    X, y, weight = change.apply(data.matrix, np.asarray(data.target), np.asarray(data.weight))
+    problem = changed_problem(model, change)
+    bounds = bound(model, change)
+    columns = np.asarray(bounds.column_map)
+    old = np.concatenate([np.asarray(model.w, np.float64), np.zeros(len(columns) - model.w.shape[0])])
+    unit = keep_n_unit(model, change)
+    if unit is not None:  # keep_n: the mean still divides by the old number of rows
+        weight = np.ones(len(y)) if weight is None else weight
+        weight = weight * (unit * len(y))
+    options.setdefault("warm_start", old[columns >= 0])
+    return fit(problem, X, y, sample_weight=weight, **options)
+
+
+def changed_problem(model: Model, change: Change) -> Problem:
+    """The problem after a change: another penalty, and no parameters of columns that left."""
+
+    penalty = model.problem.penalty
+    for part in change.parts():
+        if isinstance(part, SetPenalty):
+            penalty = part.penalty
+    columns = np.flatnonzero(np.asarray(bound(model, change).column_map) >= 0)
+    return dataclasses.replace(model.problem, penalty=put(penalty.take(columns)))
+
+
+def keep_n_unit(model: Model, change: Change):
+    """1/n of the new problem if it differs from what the number of its rows gives, else None."""
+    if model.problem.scale != "mean":
+        return None
+    bounds = bound(model, change)
+    edit = bounds.parts[0][0]
+    rows = int(np.sum(np.asarray(bounds.row_map) >= 0))
+    unit = float(edit.unit)
+    return None if unit == 1.0 / rows else unit
+
+
+def _check_parameters(penalty: Penalty, d: int) -> None:
+    for leaf in jax.tree.leaves(penalty):
+        if np.ndim(leaf) == 1 and leaf.shape[0] != d:
+            raise ValueError(f"penalty has a parameter of length {leaf.shape[0]}, but X has {d} columns")
+
+
+def _start(problem: Problem, warm_start, y, d: int):
+    """Coefficients and dual variables to start from."""
+    n = y.shape[0]
+    w0, alpha0 = np.zeros(d), None
+    if isinstance(warm_start, Model):
+        if warm_start.w.shape != (d,):
+            raise ValueError(f"warm_start has {warm_start.w.shape[0]} coefficients, but X has {d} columns")
+        w0 = warm_start.w.astype(jnp.float64)
+        alpha0 = warm_start.alpha if warm_start.alpha.shape == (n,) else None
+    elif warm_start is not None:
+        if jnp.shape(warm_start) != (d,):
+            raise ValueError(f"warm_start must have shape ({d},), got {jnp.shape(warm_start)}")
+        w0 = jnp.asarray(warm_start).astype(jnp.float64)
+    if alpha0 is None:
+        alpha0 = np.zeros(n)
+    return w0, problem.loss.clip(alpha0, y)
+
+
+def _padded(task: Task, w0, alpha0):
+    """The same task with idle rows and zero columns, in sizes that are powers of two."""
+    n, d = task.matrix.shape
+    N, D = max(bucket(n), 8), max(bucket(d), 4)
+
+    def pad(a, size, value):
+        a = np.asarray(a)
+        return np.concatenate([a, np.full(size - a.shape[0], value)])
+
+    padded = Task(
+        task.loss,
+        task.penalty.take(np.minimum(np.arange(D), d - 1)),
+        _padded_matrix(task.matrix, N, D),
+        pad(task.y, N, 1.0),
+        pad(task.c, N, _IDLE),
+    )
+    return put((padded, pad(w0, D, 0.0), pad(alpha0, N, 0.0)))
+
+
+def _padded_matrix(matrix: Matrix, n: int, d: int) -> Matrix:
+    if isinstance(matrix, Dense):
+        values = np.asarray(matrix.values)
+        return put(Dense(np.pad(values, ((0, n - values.shape[0]), (0, d - values.shape[1])))))
+    csr = sp.csr_array(matrix.to_scipy(), copy=True)
+    csr.resize((n, d))
+    return as_matrix(csr)
+
+
+@jax.jit
+def _solve(solver, task: Task, w0, alpha0, tol, max_steps):
+    return solver.solve(task, task.matrix, task.y, task.c, w0, alpha0, tol, max_steps)
+
+
+def _solve_in_chunks(solver, task: Task, w0, alpha0, tol, max_steps: int, callback):
+    """Run a few steps at a time, and tell the callback in between."""
+    state = _init(solver, task, w0, alpha0)
+    chunk = 1
+    while True:
+        done = int(state.best.n_steps)
+        state = _run(solver, task, state, tol, put(np.int32(min(done + chunk, max_steps))))
+        best = state.best
+        stop = callback(
+            {"step": int(best.n_steps), "gap": float(best.gap), "primal": float(best.primal), "tol": float(tol)}
+        )
+        ended = int(best.n_steps) >= max_steps or int(best.n_steps) == done or int(best.status) != Status.MAX_STEPS
+        if stop or ended or bool(best.reached(tol)):
+            return _finish(solver, task, state, tol)
+        chunk = min(2 * chunk, 16)
+
+
+_init = jax.jit(lambda solver, task, w0, alpha0: solver.init(task, w0, alpha0))
+_run = jax.jit(lambda solver, task, state, tol, steps: solver.run(task, state, tol, steps))
+_finish = jax.jit(lambda solver, task, state, tol: solver.finish(task, state, tol))
+
+
+def _warn(model: Model, tol: float) -> None:
+    status = Status(int(model.status))
+    if status == Status.CONVERGED:
+        return
+    relative = float(model.gap) / max(abs(float(model.primal)), 1e-300)
+    warnings.warn(
+        f"fit stopped after {int(model.n_steps)} steps with a relative duality gap of {relative:.1e}, tol is {tol:.1e}. "
+        f"{status.advice}",
+        FitWarning,
+        stacklevel=4,
+    )

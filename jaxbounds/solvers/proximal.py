@@ -1,0 +1,208 @@
+"""Accelerated proximal gradient steps that find the support, and Newton steps on it: L1, elastic net, L_q, others."""
+
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxbounds.pytree import pytree, static
+from jaxbounds.solvers.common import (
+    TINY,
+    Progress,
+    Smooth,
+    Solution,
+    Task,
+    column_scale,
+    directional,
+    finish,
+    kinks,
+    line_search,
+    newton_direction,
+    run,
+)
+from jaxbounds.solvers.newton import forcing
+
+
+@pytree
+class Path:
+    """Where the composite iteration stands.
+
+    Attributes:
+        w, s: coefficients and their scores.
+        metric: (d,) relative curvature of the coordinates; the proximal step of j is 1 / (lipschitz metric_j).
+        lipschitz: curvature bound in the metric that the last step met.
+        inner: proximal steps to take before the next Newton step.
+    """
+
+    w: jax.Array
+    s: jax.Array
+    metric: jax.Array
+    lipschitz: jax.Array
+    inner: jax.Array
+
+
+def start_path(task: Task, w: jax.Array) -> Path:
+    """The path at w."""
+    smoothness = jnp.ones((), jnp.float64) if task.loss.smoothness is None else task.loss.smoothness
+    scale = column_scale(task.matrix, task.c)
+    metric = jnp.maximum(scale, 1e-3 * jnp.max(scale))
+    metric = jnp.where(metric > 0, metric, 1.0)
+    return Path(w, task.matrix.matvec(w), metric, 1.0 * smoothness, jnp.full((), 5, jnp.int32))
+
+
+def _bregman(task: Task, smooth: Smooth, new_q, q) -> jax.Array:
+    """sum_i c_i (f(q') - f(q) - f'(q) (q' - q)), by f'' where that is accurate enough and by values elsewhere."""
+    step = new_q - q
+    rows = smooth.value(new_q, task.y) - smooth.value(q, task.y) + smooth.dual(q, task.y) * step
+    by_slopes = 0.5 * (smooth.dual(q, task.y) - smooth.dual(new_q, task.y)) * step  # exact for quadratics
+    noise = 1e-9 * (jnp.abs(smooth.value(q, task.y)) + jnp.abs(smooth.dual(q, task.y) * step))
+    return jnp.sum(task.c * jnp.where(rows > noise, rows, by_slopes))
+
+
+def proximal_steps(task: Task, smooth: Smooth, path: Path) -> Path:
+    """``path.inner`` accelerated proximal gradient steps with backtracking and restarts."""
+    penalty, metric = task.penalty, path.metric
+
+    def one(state):
+        k, w, s, w_old, s_old, theta, lipschitz = state
+        theta_new = (1.0 + jnp.sqrt(1.0 + 4.0 * theta * theta)) / 2.0
+        momentum = (theta - 1.0) / theta_new
+        at, s_at = w + momentum * (w - w_old), s + momentum * (s - s_old)
+        q = task.q(s_at)
+        gradient = -task.v(smooth.dual(q, task.y))
+
+        def attempt(lipschitz):
+            new = penalty.prox(at - gradient / (lipschitz * metric), 1.0 / (lipschitz * metric))
+            return new, task.matrix.matvec(new)
+
+        def too_short(trial):
+            lipschitz, new, s_new, tries = trial
+            model = 0.5 * lipschitz * jnp.sum(metric * (new - at) ** 2)
+            return (_bregman(task, smooth, task.q(s_new), q) > model * (1 + 1e-9)) & (tries < 60)
+
+        def shorten(trial):
+            lipschitz = 2.0 * trial[0]
+            return (lipschitz, *attempt(lipschitz), trial[3] + 1)
+
+        first = (lipschitz, *attempt(lipschitz), jnp.zeros((), jnp.int32))
+        lipschitz, new, s_new, _ = lax.while_loop(too_short, shorten, first)
+        uphill = jnp.sum(metric * (at - new) * (new - w)) > 0
+        theta_new = jnp.where(uphill, 1.0, theta_new)
+        # after a restart the next step starts from the new point without momentum
+        return k + 1, new, s_new, jnp.where(uphill, new, w), jnp.where(uphill, s_new, s), theta_new, lipschitz
+
+    one_ = jnp.ones((), jnp.float64)
+    first = (jnp.zeros((), jnp.int32), path.w, path.s, path.w, path.s, one_, 0.7 * path.lipschitz)
+    _, w, s, _, _, _, lipschitz = lax.while_loop(lambda state: state[0] < path.inner, one, first)
+    return replace(path, w=w, s=s, lipschitz=lipschitz)
+
+
+def composite_step(task: Task, smooth: Smooth, path: Path, rtol, gap, primal, max_cg) -> tuple[Path, Any, Any]:
+    """Proximal steps, then one Newton step on their support: (new path, whether it was a full step, CG steps).
+
+    Newton from the point of a proximal step, on its support, is the semismooth Newton step for the proximal fixed
+    point. The full step (coordinates that would change sign stop at 0) is taken if the objective falls; otherwise a
+    line search along the direction.
+    """
+    penalty = task.penalty
+    path = proximal_steps(task, smooth, path)
+    w, s = path.w, path.s
+    kinked = kinks(penalty, w.shape[0])
+    mask = ~kinked | (w != 0)
+    q = task.q(s)
+    rhs = jnp.where(mask, task.v(smooth.dual(q, task.y)) - penalty.subgradient(w)[0], 0.0)
+    relative = jnp.minimum(gap / jnp.maximum(jnp.abs(primal), TINY), 1.0)
+    curvature = jnp.max(path.metric) * path.lipschitz
+    damping = curvature * jnp.maximum(1e-3 * jnp.minimum(relative, 1.0), 1e-14)
+    p, steps = newton_direction(task, smooth, w, q, rhs, mask, path.metric, rtol, damping, max_cg)
+    crossing = kinked & (w * (w + p) < 0)
+    full = jnp.where(crossing, 0.0, w + p)
+    s_full = task.matrix.matvec(full)
+    change = jnp.sum(task.c * (smooth.value(task.q(s_full), task.y) - smooth.value(q, task.y)))
+    change = change + jnp.sum(penalty.value(full) - penalty.value(w))
+    descent = directional(penalty, w, full - w) - jnp.sum(task.c * smooth.dual(q, task.y) * (task.q(s_full) - q))
+    small = jnp.abs(descent) <= 1e-10 * jnp.abs(primal)
+    accepted = (change <= 1e-3 * descent) | (small & (descent <= 0))
+
+    def search():
+        ds = task.matrix.matvec(p)
+        t = line_search(task, smooth, w, q, p, task.loss.orientation(task.y) * ds, primal)
+        return w + t * p, s + t * ds
+
+    w, s = lax.cond(accepted, lambda: (full, s_full), search)
+    return replace(path, w=w, s=s), accepted, steps
+
+
+@pytree
+class _State:
+    best: Progress
+    path: Path
+
+
+@pytree
+class ProximalGradient:
+    """Accelerated proximal gradient with restarts, finished by Newton steps on the support.
+
+    For a differentiable loss and any penalty with a proximal operator. The dual point is the loss's own, scaled into
+    the domain of the penalty's conjugate (L1: |v| <= kappa).
+
+    Args:
+        max_cg: most conjugate gradient steps for one Newton direction.
+        max_inner: most proximal steps between two Newton steps.
+
+    Example:
+        >>> from jaxbounds.solvers import ProximalGradient
+        >>> ProximalGradient().max_inner
+        50
+    """
+
+    max_cg: int = static(default=100)
+    max_inner: int = static(default=50)
+
+    def check(self, problem: Any) -> None:
+        """Raise unless the loss is differentiable."""
+        if problem.loss.smoothness is None:
+            raise ValueError(
+                f"ProximalGradient needs a differentiable loss, and {problem.loss.name} declares no smoothness; use "
+                "DualCoordinate, or a smoothed loss"
+            )
+
+    def init(self, task: Task, w0, alpha0) -> _State:
+        """The state at w0 (alpha0 is not used: the dual point follows from w)."""
+        path = start_path(task, w0)
+        return _State(Progress.start(*self._evaluate(task, path)), path)
+
+    def step(self, task: Task, state: _State, tol) -> _State:
+        """Proximal steps and one Newton step."""
+        best = state.best
+        path, accepted, _ = composite_step(
+            task, task.loss, state.path, forcing(best, tol), best.last_gap, best.primal, self.max_cg
+        )
+        new = best.update(*self._evaluate(task, path))
+        fine = accepted & (new.last_gap < 0.5 * best.last_gap)
+        inner = jnp.where(fine, 1, jnp.minimum(2 * path.inner + 1, self.max_inner)).astype(jnp.int32)
+        return _State(new, replace(path, inner=inner))
+
+    def _evaluate(self, task: Task, path: Path):
+        q = task.q(path.s)
+        alpha = task.loss.dual(q, task.y)
+        alpha, v = task.feasible(alpha, task.v(alpha))
+        ref = None if task.penalty.dual_bound is not None else q
+        return path.w, alpha, q, task.gap(path.w, q, alpha, v, ref), task.primal(path.w, q)
+
+    def run(self, task: Task, state: _State, tol, max_steps) -> _State:
+        """Step until done."""
+        return run(self, task, state, tol, max_steps)
+
+    def finish(self, task: Task, state: _State, tol) -> Solution:
+        """The result of a state."""
+        return finish(task, state.best, tol)
+
+    def solve(self, problem: Any, matrix, y, c, w0, alpha0, tol, max_steps) -> Solution:
+        """Minimise from w0; traceable, and differentiable in everything but the start."""
+        task = Task(problem.loss, problem.penalty, matrix, y, c)
+        frozen = lax.stop_gradient(task)
+        state = self.run(frozen, self.init(frozen, lax.stop_gradient(w0), alpha0), tol, max_steps)
+        return self.finish(task, state, tol)

@@ -1,0 +1,39 @@
+"""What became of a fit or a bound: an integer leaf, and a sentence of advice for people."""
+
+from enum import IntEnum
+
+
+class Status(IntEnum):
+    """Outcome of `fit` and `bound`; `Status(code).advice` is a full sentence.
+
+    Example:
+        >>> import jaxbounds as jb
+        >>> jb.Status(1).name
+        'MAX_STEPS'
+    """
+
+    CONVERGED = 0
+    MAX_STEPS = 1
+    STALLED = 2
+    NONFINITE = 3
+    INVALID = 4
+    VACUOUS = 5
+
+    @property
+    def advice(self) -> str:
+        """What happened, and what to do about it."""
+        return _ADVICE[self]
+
+
+_ADVICE = {
+    Status.CONVERGED: "All is well: the fit reached its tolerance, the bounds are finite and valid.",
+    Status.MAX_STEPS: "The solver ran out of steps before it reached the tolerance; bounds from this model are valid but "
+    "wider than they need to be: raise max_steps or tol, or continue with warm_start.",
+    Status.STALLED: "The solver cannot reduce the duality gap any further in this precision; bounds from this model are "
+    "valid: accept the gap, raise tol, or rescale the data.",
+    Status.NONFINITE: "The objective overflowed or became NaN; rescale the rows of the data or raise the penalty.",
+    Status.INVALID: "The change does not fit the model (an index out of range or repeated, a value that is not finite, "
+    "a label that is not -1 or +1, a weight that is not positive); the intervals are (-inf, inf).",
+    Status.VACUOUS: "The bounds are valid but infinite: the new duality gap is not finite for this change; "
+    "retrain with refit.",
+}

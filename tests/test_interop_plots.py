@@ -1,0 +1,91 @@
+"""load_svmlight and the figure: what they return, and what they say when something is missing."""
+
+import bz2
+import gzip
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import scipy.sparse
+from matplotlib.figure import Figure
+
+from jaxbounds.interop import load_svmlight
+from jaxbounds.plots import bounds_over_retrained
+
+TEXT = b"+1 1:0.5 3:2 # a comment\n-1 2:1\n-1\n"
+
+
+@pytest.mark.parametrize(("suffix", "pack"), [("txt", bytes), ("gz", gzip.compress), ("bz2", bz2.compress)])
+def test_svmlight_reads_plain_and_compressed(tmp_path, suffix, pack):
+    path = tmp_path / f"data.{suffix}"
+    path.write_bytes(pack(TEXT))
+    X, y = load_svmlight(path)
+    assert scipy.sparse.issparse(X) and X.dtype == np.float64 and y.dtype == np.float64
+    np.testing.assert_array_equal(X.toarray(), [[0.5, 0, 2], [0, 1, 0], [0, 0, 0]])
+    np.testing.assert_array_equal(y, [1, -1, -1])
+
+
+def test_svmlight_columns_can_be_given(tmp_path):
+    path = tmp_path / "data.txt"
+    path.write_bytes(TEXT)
+    assert load_svmlight(path, n_features=7)[0].shape == (3, 7)
+    assert load_svmlight(path, zero_based=True)[0].shape == (3, 4)
+
+
+@pytest.mark.parametrize("text", [b"", b"one two three\n", b"1 a:b\n"])
+def test_svmlight_names_a_bad_file(tmp_path, text):
+    path = tmp_path / "broken.txt"
+    path.write_bytes(text)
+    with pytest.raises(ValueError, match=r"^path: .*broken\.txt"):
+        load_svmlight(path)
+
+
+def test_svmlight_missing_file(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        load_svmlight(tmp_path / "nowhere")
+
+
+def test_svmlight_without_scikit_learn(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    with pytest.raises(ImportError, match=r"jaxbounds\[data\]"):
+        load_svmlight(tmp_path / "any")
+
+
+def test_svmlight_on_real_files(shared):
+    X, y = load_svmlight(shared / "data" / "libsvm" / "heart_scale")
+    assert X.shape == (270, 13) and set(np.unique(y)) == {-1.0, 1.0}
+    assert load_svmlight(shared / "data" / "libsvm" / "a9a.gz")[0].shape == (32561, 123)
+
+
+def _interval(lower, upper):
+    return SimpleNamespace(lower=np.asarray(lower), upper=np.asarray(upper))
+
+
+def test_figure_draws_every_band_and_the_truth():
+    truth = np.array([0.3, -0.2, 0.1])
+    bands = {"wide": _interval(truth - 1, truth + 1), "narrow": _interval(truth - 0.1, truth + 0.1)}
+    ax = bounds_over_retrained(bands, truth, before=truth + 0.05, ax=Figure().subplots())
+    labels = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert labels == ["wide", "narrow", "before the change", "retrained"]
+    drawn = next(line for line in ax.lines if line.get_label() == "retrained")
+    np.testing.assert_array_equal(drawn.get_ydata(), np.sort(truth))
+
+
+def test_figure_makes_its_own_axes():
+    import matplotlib.pyplot as plt
+
+    ax = bounds_over_retrained(_interval([-1.0], [1.0]), [0.0])
+    assert ax.figure.number in plt.get_fignums()
+    plt.close(ax.figure)
+
+
+def test_figure_refuses_other_shapes():
+    with pytest.raises(ValueError, match="one common shape"):
+        bounds_over_retrained(_interval([-1.0], [1.0]), [0.0, 1.0], ax=Figure().subplots())
+
+
+def test_figure_without_matplotlib(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
+    with pytest.raises(ImportError, match=r"jaxbounds\[plot\]"):
+        bounds_over_retrained(_interval([-1.0], [1.0]), [0.0])

@@ -1,0 +1,570 @@
+"""Losses against 60-digit arithmetic and brute force; nothing here trusts the library's own formulas."""
+
+import copy
+import pickle
+
+import jax
+import jax.numpy as jnp
+import mpmath as mp
+import numpy as np
+import pytest
+
+from jaxbounds import losses
+from jaxbounds.array import to_host
+
+U = 2.0**-53
+TINY = 1e-306  # results below the smallest normal float may be flushed to zero
+RNG = np.random.default_rng(7)
+
+
+@pytest.fixture
+def x64():
+    with jax.enable_x64(True):
+        yield
+
+
+@pytest.fixture(autouse=True)
+def digits():
+    with mp.workdps(60):
+        yield
+
+
+# ---------------------------------------------------------------- truth
+
+
+def big(x):
+    return mp.mpf(float(x))
+
+
+class Truth:
+    """f, -f' and f*(-alpha) of a built-in loss in mpmath; `curve` is the curvature of f* where alpha is uncertain."""
+
+    def __init__(self, f, dual, conjugate, domain, kinks, curve=1.0):
+        self.f, self.dual, self.conjugate, self.domain, self.kinks, self.curve = f, dual, conjugate, domain, kinks, curve
+
+    def young(self, q, alpha):
+        q, alpha = big(q), big(alpha)
+        with mp.workdps(1100 if abs(q) > 50 else 120):
+            return self.f(q) + self.conjugate(alpha) + alpha * q
+
+
+def clip(x, lo, hi):
+    return max(lo, min(hi, x))
+
+
+def smoothed_hinge(gamma):
+    g = big(gamma)
+
+    def f(q):
+        return mp.mpf(0) if q >= 1 else (1 - q) ** 2 / (2 * g) if q >= 1 - g else 1 - q - g / 2
+
+    return Truth(f, lambda q: clip((1 - q) / g, 0, 1), lambda a: g * a * a / 2 - a, (0, 1), (1.0, 1 - gamma), gamma)
+
+
+def huber(delta):
+    d = big(delta)
+
+    def f(q):
+        return q * q / 2 if abs(q) <= d else d * abs(q) - d * d / 2
+
+    return Truth(f, lambda q: -clip(q, -d, d), lambda a: a * a / 2, (-delta, delta), (delta, -delta))
+
+
+def entropy(a):
+    return a * mp.log(a) if a > 0 else mp.mpf(0)
+
+
+TRUTHS = {
+    "smoothed_hinge(0.5)": (lambda: losses.smoothed_hinge(0.5), smoothed_hinge(0.5)),
+    "smoothed_hinge(1e-10)": (lambda: losses.smoothed_hinge(1e-10), smoothed_hinge(1e-10)),
+    "smoothed_hinge(7.3)": (lambda: losses.smoothed_hinge(7.3), smoothed_hinge(7.3)),
+    "hinge": (losses.hinge, Truth(lambda q: max(1 - q, 0), lambda q: mp.mpf(q < 1), lambda a: -a, (0, 1), (1.0,))),
+    "squared_hinge": (
+        losses.squared_hinge,
+        Truth(lambda q: max(1 - q, 0) ** 2 / 2, lambda q: max(1 - q, 0), lambda a: a * a / 2 - a, (0, np.inf), (1.0,)),
+    ),
+    "logistic": (
+        losses.logistic,
+        Truth(
+            lambda q: mp.log1p(mp.exp(-q)),
+            lambda q: 1 / (1 + mp.exp(q)),
+            lambda a: entropy(a) + entropy(1 - a),
+            (0, 1),
+            (0.0,),
+        ),
+    ),
+    "squared": (
+        losses.squared,
+        Truth(lambda q: q * q / 2, lambda q: -q, lambda a: a * a / 2, (-np.inf, np.inf), (0.0,)),
+    ),
+    "huber(0.7)": (lambda: losses.huber(0.7), huber(0.7)),
+    "huber(1e-8)": (lambda: losses.huber(1e-8), huber(1e-8)),
+}
+SMALL = [name for name in TRUTHS if "1e-" not in name and "7.3" not in name]  # one of each kind
+
+
+@pytest.fixture(params=list(TRUTHS))
+def case(request):
+    build, truth = TRUTHS[request.param]
+    return build(), truth
+
+
+@pytest.fixture(params=SMALL)
+def kind(request):
+    build, truth = TRUTHS[request.param]
+    return build(), truth
+
+
+def magnitudes(low, high, n):
+    return 10 ** RNG.uniform(low, high, n) * RNG.choice([-1.0, 1.0], n)
+
+
+def coordinates(truth, n):
+    """Far out, near the kinks to the last bit, and in between."""
+    kinks = RNG.choice(truth.kinks, n)
+    return np.concatenate(
+        [RNG.uniform(-5, 5, n), kinks * (1 + magnitudes(-17, 0, n)), kinks + magnitudes(-17, 3, n), kinks, -kinks]
+    )
+
+
+def near_duals(truth, q):
+    """alpha = a(q) + D with D from 1e-17 to 1 (relative or absolute), the ends of the domain, and exact hits."""
+    a = np.array([float(truth.dual(big(x))) for x in q])
+    lo, hi = truth.domain
+    choice = RNG.integers(0, 5, len(q))
+    ends = RNG.choice([v for v in (lo, hi, 0.5, 1e-20, 1e-300, 1 - U) if np.isfinite(v)], len(q))
+    parts = [a * (1 + magnitudes(-17, 0.3, len(q))), a + magnitudes(-17, 0, len(q)), ends, a, 1 - (1 - a) * (
+        1 + magnitudes(-16, 0, len(q)))]
+    return np.clip(np.select([choice == k for k in range(5)], parts), lo, hi)
+
+
+def as_jax(*arrays):
+    return tuple(jnp.asarray(a, jnp.float64) for a in arrays)
+
+
+# ---------------------------------------------------------------- Fenchel-Young terms
+
+
+@pytest.mark.parametrize("path", ["jit", "constant", "host"])
+def test_fenchel_young_is_never_below_the_truth_and_tight(case, path, x64):
+    loss, truth = case
+    q = coordinates(truth, 60)
+    alpha = near_duals(truth, q)
+    if path == "jit":
+        young = jax.jit(lambda loss, *args: loss.fenchel_young(*args))(loss, *as_jax(q, alpha, q))
+    elif path == "constant":  # XLA reassociates (1 - q) - gamma when gamma is a constant
+        young = jax.jit(lambda *args: loss.fenchel_young(*args))(*as_jax(q, alpha, q))
+    else:
+        young = to_host(loss).fenchel_young(q, alpha, q)
+        assert type(young) is np.ndarray
+    for x, a, value in zip(q, alpha, np.asarray(young), strict=True):
+        exact = truth.young(x, a)
+        assert value >= 0
+        assert big(value) >= exact * (1 - 16 * U) - TINY, (x, a, value, float(exact))
+        wide = mp.sqrt(exact) * (1 + mp.mpf(1e-11)) + 8 * U * (1 + mp.sqrt(truth.curve) * abs(float(truth.dual(big(x)))))
+        assert big(value) <= wide**2 + 8 * U * truth.curve * abs(1 - a) + TINY, (x, a, value, float(exact))
+
+
+def test_logistic_far_out(x64):
+    loss, truth = losses.logistic(), TRUTHS["logistic"][1]
+    q = np.array([690.7, 690.8, 709.0, 745.0, 1000.0, 1e5] * 2) * np.repeat([1.0, -1.0], 6)
+    for alpha in (0.0, 1.0, 0.5, 1e-300, 1e-200, 1 - U):
+        for value, x in zip(np.asarray(loss.fenchel_young(q, np.full(12, alpha), q)), q, strict=True):
+            with mp.workdps(400):
+                a, m = big(alpha), big(x)
+                # log(1+e^-m) = max(-m, 0) here, to within e^-690
+                exact = max(-m, 0) + truth.conjugate(a) + a * m
+            assert np.isfinite(value)
+            assert exact * (1 - 16 * U) - 1e-299 <= value <= exact * (1 + mp.mpf(1e-12)) + 2e-12
+
+
+def test_fenchel_young_refuses_infeasible_and_nan(kind, x64):
+    loss, truth = kind
+    lo, hi = truth.domain
+    outside = np.array([v for v in (lo - 1e-9, hi + 1e-9, np.nan) if not np.isinf(v)])
+    q = np.full_like(outside, 0.3)
+    assert np.all(np.isposinf(loss.fenchel_young(q, outside, q)))
+    assert np.all(np.isposinf(loss.conjugate(outside[:-1], q[:-1])))
+    assert np.isnan(loss.fenchel_young(np.array([np.nan]), np.array([0.5]), np.array([1.0]))).all()
+    inside = np.array([max(lo, -1.0), min(hi, 1.0)])
+    assert np.array_equal(loss.clip(np.array([-1e9, 1e9]), inside), np.clip([-1e9, 1e9], lo, hi))
+
+
+def test_values_duals_and_conjugates(case, x64):
+    loss, truth = case
+    q = coordinates(truth, 20)
+    alpha = near_duals(truth, q)
+    got = [np.asarray(v) for v in (loss.value(q, q), loss.dual(q, q), loss.conjugate(alpha, q))]
+    lo, hi = (np.asarray(v) for v in loss.dual_interval(q, q))
+    for k, (x, a) in enumerate(zip(q, alpha, strict=True)):
+        with mp.workdps(500):
+            f, dual, conjugate = truth.f(big(x)), truth.dual(big(x)), truth.conjugate(big(a))
+        assert abs(got[0][k] - f) <= 16 * U * abs(f) + 8 * U * U + TINY
+        assert abs(got[1][k] - dual) <= 8 * U * abs(dual) + TINY
+        assert abs(got[2][k] - conjugate) <= 16 * U * (abs(conjugate) + abs(a)) + TINY
+        assert lo[k] - TINY <= dual <= hi[k] + TINY
+        assert hi[k] - lo[k] <= 40 * U * abs(dual) + TINY or x == 1.0
+    assert np.all(lo >= truth.domain[0]) and np.all(hi <= truth.domain[1])
+
+
+def test_subdifferentials_at_kinks(x64):
+    q = np.array([1.0, np.nextafter(1.0, 0.0), np.nextafter(1.0, 2.0)])
+    lo, hi = losses.hinge().dual_interval(q, q)
+    assert np.array_equal(lo, [0, 1, 0]) and np.array_equal(hi, [1, 1, 0])
+    lo, hi = losses.smoothed_hinge(0.5).dual_interval(np.array([2.0, 0.25, -1.0]), q)
+    assert lo[0] == hi[0] == 0 and lo[1] == hi[1] == 1 and lo[2] == hi[2] == 1  # screening needs exact 0 and 1
+
+
+# ---------------------------------------------------------------- curvature and the dual step
+
+
+def test_curvature_contains_every_secant_slope(kind, x64):
+    loss, truth = kind
+    n = 300
+    lo = np.concatenate([RNG.uniform(-3, 3, n), RNG.choice(truth.kinks, n) + magnitudes(-17, 0, n)])
+    hi = lo + np.abs(magnitudes(-6, 0.5, 2 * n))
+    low, high = (np.asarray(v) for v in jax.jit(lambda loss, *a: loss.curvature(*a))(loss, *as_jax(lo, hi, lo)))
+    assert np.all(low >= 0) and np.all(low <= high)
+    if loss.smoothness is not None:
+        assert np.all(high <= float(loss.smoothness))
+    for _ in range(5):
+        a, b = np.sort(RNG.uniform(0, 1, (2, 2 * n)), axis=0) * (hi - lo) + lo
+        for k in np.flatnonzero(b > a)[::7]:
+            slope = (truth.dual(big(a[k])) - truth.dual(big(b[k]))) / (big(b[k]) - big(a[k]))
+            assert low[k] <= slope <= high[k]
+
+
+def test_curvature_is_exact_away_from_kinks(x64):
+    lo, hi = np.array([0.6, 1.1, -3.0, 0.9, 1.0, 0.5]), np.array([0.7, 5.0, 0.2, 1.5, 1.0, 0.5])
+    low, high = losses.smoothed_hinge(0.5).curvature(lo, hi, lo)
+    assert np.array_equal(low, [2, 0, 0, 0, 0, 0]) and np.array_equal(high, [2, 0, 0, 2, 2, 2])
+    low, high = losses.huber(0.7).curvature(np.array([-0.6, 0.8]), np.array([0.6, 2.0]), lo[:2])
+    assert np.array_equal(low, [1, 0]) and np.array_equal(high, [1, 0])
+    low, high = losses.hinge().curvature(np.array([0.0, 0.0]), np.array([0.5, 1.0]), lo[:2])
+    assert np.array_equal(low, [0, 0]) and np.array_equal(high, [0, np.inf])
+
+
+def test_dual_step_maximises_its_objective(case, x64):
+    loss, truth = case
+    q, kappa = (v.ravel() for v in np.meshgrid(np.linspace(-3, 3, 13), [0.0, 1e-3, 0.3, 1.0, 40.0, 1e6]))
+    lo, hi = max(truth.domain[0], -4.0), min(truth.domain[1], 4.0)
+    alpha = RNG.uniform(lo, hi, q.shape)
+    new = np.asarray(loss.dual_step(q, alpha, q, kappa))
+    assert np.all((new >= truth.domain[0]) & (new <= truth.domain[1]))
+    points = np.asarray(loss.step_point(q, alpha, q, kappa))
+    assert np.allclose(points, q + kappa * (new - alpha), rtol=1e-9, atol=1e-9 * (1 + kappa.max() * 1e-3))
+
+    def objective(a, k):
+        return -truth.conjugate(big(a)) - big(kappa[k]) / 2 * (big(a) - big(alpha[k])) ** 2 - big(q[k]) * big(a)
+
+    for k in range(0, len(q), 3):
+        best = objective(new[k], k)
+        near = new[k] + np.array([-1.0, 1.0]) * 1e-4 * min(1.0, truth.domain[1] - truth.domain[0])
+        for other in [*np.clip(near, *truth.domain), *np.linspace(lo, hi, 9)]:
+            assert objective(other, k) <= best + 1e-12 * (1 + abs(best)), (q[k], kappa[k], alpha[k], new[k], other)
+
+
+# ---------------------------------------------------------------- gradients
+
+
+def test_gradients_are_finite_and_right(kind, x64):
+    loss, truth = kind
+    q = np.concatenate([np.linspace(-4, 4, 17), truth.kinks, [1e3, -1e3]])
+    alpha = np.clip(np.linspace(-0.1, 1.1, len(q)), max(truth.domain[0], -5), min(truth.domain[1], 5))
+    q, alpha = as_jax(q, alpha)
+
+    def young(q, alpha):
+        return jnp.sum(loss.fenchel_young(q, alpha, q))
+
+    in_q, in_alpha = jax.jit(jax.grad(young, (0, 1)))(q, alpha)
+    inside = (alpha > truth.domain[0]) & (alpha < truth.domain[1])
+    assert np.all(np.isfinite(in_q)) and np.all(np.isfinite(in_alpha[inside]))
+    smooth = np.min(np.abs(np.asarray(q)[:, None] - np.array(truth.kinks)), axis=1) > 1e-3
+    smooth &= np.asarray(inside) & (np.abs(np.asarray(q)) < 5)
+    assert np.allclose(in_q[smooth], (alpha - loss.dual(q, q))[smooth], rtol=1e-9, atol=1e-12)
+    grads = [
+        jax.grad(lambda q: jnp.sum(loss.value(q, q)))(q),
+        jax.grad(lambda q: jnp.sum(loss.dual_step(q, alpha, q, jnp.ones_like(q))))(q),
+        jax.grad(lambda a: jnp.sum(loss.conjugate(a, q)))(alpha[inside]) if False else jnp.zeros(1),
+    ]
+    assert all(np.all(np.isfinite(g)) for g in grads)
+
+
+def test_dual_step_gradient_of_the_logistic(x64):
+    loss, (q, alpha, kappa) = losses.logistic(), as_jax(0.3, 0.2, 2.0)
+    got = jax.grad(lambda q: loss.dual_step(q, alpha, q, kappa))(q)
+    step = 1e-5
+    change = loss.dual_step(q + step, alpha, q, kappa) - loss.dual_step(q - step, alpha, q, kappa)
+    assert np.isclose(got, change / (2 * step), rtol=1e-7)
+
+
+# ---------------------------------------------------------------- objects
+
+
+@pytest.mark.parametrize("build", [losses.smoothed_hinge, losses.huber])
+@pytest.mark.parametrize(
+    "bad, error, text",
+    [
+        (0.0, ValueError, "greater than 0"),
+        (-1, ValueError, "= -1 is not allowed"),
+        (np.nan, ValueError, "finite"),
+        (np.inf, ValueError, "finite"),
+        ("0.5", TypeError, "'0.5'"),
+        (True, TypeError, "True"),
+        (None, TypeError, "None"),
+        (1j, TypeError, "number"),
+        ([0.5, 0.5], ValueError, r"shape \(2,\)"),
+        (np.array([True]), TypeError, "number"),
+    ],
+)
+def test_bad_numbers_are_refused(build, bad, error, text):
+    with pytest.raises(error, match=text) as info:
+        build(bad)
+    assert ("gamma" if build is losses.smoothed_hinge else "delta") in str(info.value)
+
+
+@pytest.mark.parametrize("number", [1, 0.5, np.float32(0.5), np.int64(2), np.array(0.25), np.float16(0.5)])
+@pytest.mark.parametrize("enabled", [False, True])
+def test_numbers_become_float64_and_stay(number, enabled):
+    with jax.enable_x64(enabled):
+        loss = losses.smoothed_hinge(number)
+        for same in (loss, pickle.loads(pickle.dumps(loss)), copy.copy(loss), copy.deepcopy(loss)):
+            assert same.gamma.dtype == jnp.float64 and isinstance(same.gamma, jax.Array)
+            assert float(same.gamma) == float(number)
+            assert float(same.smoothness) == 1 / float(number)
+
+
+@pytest.mark.parametrize("enabled", [False, True])
+def test_methods_open_their_own_scope(enabled):
+    with jax.enable_x64(enabled):
+        third = 1 / 3
+        for loss in (losses.smoothed_hinge(0.7), to_host(losses.smoothed_hinge(0.7))):
+            value = loss.value(np.array([third], np.float64), np.array([1]))
+            assert value.dtype == np.float64
+            assert float(value[0]) == (1 - third) ** 2 / 1.4 or abs(float(value[0]) - (1 - third) ** 2 / 1.4) < 1e-16
+        inside = jax.jit(lambda gamma, q: losses.smoothed_hinge(gamma).value(q, q))
+        assert inside(0.7, np.float32(0.25)).dtype == jnp.float64
+
+
+def test_parameters_can_be_mapped_and_do_not_recompile(x64):
+    gammas = np.array([0.2, 0.4, 0.8])
+    mapped = jax.vmap(losses.smoothed_hinge)(gammas)
+    assert mapped.gamma.dtype == jnp.float64 and np.array_equal(mapped.gamma, gammas)
+    values = jax.vmap(lambda loss: loss.value(jnp.float64(0.9), jnp.float64(1.0)))(mapped)
+    assert np.allclose(values, 0.1**2 / (2 * gammas), rtol=1e-15)
+    assert np.isclose(jax.grad(lambda g: losses.smoothed_hinge(g).value(jnp.float64(0.9), 1.0))(0.5), -0.02)
+    traces = []
+
+    @jax.jit
+    def run(loss, q):
+        traces.append(1)
+        return loss.value(q, q)
+
+    for gamma in gammas:
+        run(losses.smoothed_hinge(gamma), jnp.ones(3))
+    assert len(traces) == 1
+
+
+def test_names_and_properties():
+    table = {name: build() for name, (build, _) in TRUTHS.items()}
+    for name, loss in table.items():
+        assert loss.name == name.split("(")[0]
+        assert loss.classification == (loss.name not in ("squared", "huber"))
+        assert loss.nonnegative and not loss.defined_by_ref
+    assert table["hinge"].smoothness is None
+    got = {name: float(loss.smoothness) for name, loss in table.items() if loss.smoothness is not None}
+    assert got["smoothed_hinge(0.5)"] == 2 and got["logistic"] == 0.25 and got["squared_hinge"] == 1
+    assert got["squared"] == got["huber(0.7)"] == 1
+    y, s = np.array([-1.0, 1.0]), np.array([2.0, 3.0])
+    assert np.array_equal(losses.hinge().coordinate(s, y), [-2, 3]) and np.array_equal(losses.hinge().orientation(y), y)
+    assert np.array_equal(losses.squared().coordinate(s, y), [3, 2])
+    assert np.array_equal(losses.squared().orientation(y), [1, 1])
+
+
+# ---------------------------------------------------------------- users' losses
+
+
+def softplus_margin(m, t):
+    return t * jnp.logaddexp(0.0, -m / t)
+
+
+def piecewise_margin(m, gamma):
+    return jnp.where(m >= 1, 0.0, jnp.where(m >= 1 - gamma, (1 - m) ** 2 / (2 * gamma), 1 - m - gamma / 2))
+
+
+def poisson_score(s, y):
+    return jnp.exp(s) - y * s
+
+
+def absolute_score(s, y, scale):
+    return scale * jnp.abs(s - y)
+
+
+def hinge_conjugate(v, gamma):
+    return jnp.where((v >= -1) & (v <= 0), v + gamma * v * v / 2, jnp.inf)
+
+
+def test_users_margin_loss_matches_the_built_in(x64):
+    mine, theirs = losses.from_margin(softplus_margin, 0.5, (0.5,), domain=(0.0, 1.0)), losses.logistic()
+    q, ref = (v.ravel() for v in np.meshgrid(np.linspace(-15, 15, 31), np.linspace(-7, 9, 17)))
+    assert np.allclose(mine.value(q, q), theirs.value(2 * q, q) / 2, rtol=1e-13)
+    alpha = np.asarray(mine.dual(ref, q))
+    assert np.allclose(alpha, theirs.dual(2 * ref, q), rtol=1e-13)
+    exact = np.asarray(theirs.fenchel_young(2 * q, alpha, q)) / 2
+    for young in (mine.fenchel_young(q, alpha, q, ref), mine.fenchel_young(q, alpha, q)):
+        assert np.all(young >= exact * (1 - 1e-13) - 1e-31)
+        assert np.all(young <= exact + 64 * U * (1 + np.abs(q)) * (2 + np.abs(ref)))
+    assert np.allclose(mine.conjugate(alpha, q), np.asarray(theirs.conjugate(alpha, q)) / 2, rtol=1e-9, atol=1e-13)
+    assert np.allclose(mine.second(q, q), 2 * np.asarray(theirs.second(2 * q, q)), rtol=1e-12)
+    low, high = mine.curvature(q, q + 1, q)
+    assert np.all(low == 0) and np.all(high == 0.5)
+
+
+@pytest.mark.parametrize("path", ["jit", "host"])
+def test_users_fenchel_young_against_mpmath(path, x64):
+    loss = losses.from_margin(softplus_margin, 0.5, (0.5,))
+    ref = RNG.uniform(-6, 6, 200)
+    q = ref + magnitudes(-12, 1, 200)
+    call = jax.jit(lambda loss, *a: (loss.dual(a[1], a[0]), loss.fenchel_young(a[0], a[0], a[0], a[1])))
+    host = to_host(loss)
+    _, young = call(loss, *as_jax(q, ref)) if path == "jit" else (0, host.fenchel_young(q, q, q, ref))
+    for x, r, value in zip(q, ref, np.asarray(young), strict=True):
+        x, r = big(x), big(r)
+        slope = -1 / (1 + mp.exp(2 * r))
+        exact = (mp.log1p(mp.exp(-2 * x)) - mp.log1p(mp.exp(-2 * r))) / 2 - slope * (x - r)
+        assert big(value) >= exact * (1 - 16 * U)
+        assert value <= min((x - r) ** 2 / 4 * (1 + 64 * U), exact + 64 * U * (1 + abs(x) + abs(r)))
+
+
+def test_users_dual_at_the_ends_of_its_domain(x64):
+    mine = losses.from_margin(piecewise_margin, 2.0, (0.5,), domain=(0, 1))
+    theirs = losses.smoothed_hinge(0.5)
+    q, alpha = (v.ravel() for v in np.meshgrid(np.linspace(-4, 4, 17), [0.0, 1e-9, 0.3, 1 - 1e-9, 1.0]))
+    exact = np.asarray(theirs.fenchel_young(q, alpha, q))
+    assert np.allclose(mine.fenchel_young(q, alpha, q), exact, rtol=1e-12, atol=1e-12)
+    assert np.all(np.isposinf(mine.fenchel_young(q[:2], np.array([-0.1, 1.1]), q[:2])))
+    supplied = losses.from_margin(piecewise_margin, 2.0, (0.5,), conjugate=hinge_conjugate)
+    assert np.allclose(supplied.conjugate(alpha, q), theirs.conjugate(alpha, q), rtol=1e-14, atol=1e-15)
+    assert np.all(np.isposinf(supplied.fenchel_young(q[:2], np.array([-0.1, 1.1]), q[:2])))
+    logistic = losses.from_margin(softplus_margin, 0.5, (0.5,))
+    assert np.all(np.isposinf(logistic.fenchel_young(q[:2], np.array([-0.1, 1.1]), q[:2])))  # never attained
+    new = mine.dual_step(q, alpha, q, np.full_like(q, 3.0))
+    assert np.allclose(new, theirs.dual_step(q, alpha, q, np.full_like(q, 3.0)), atol=1e-9)
+
+
+def test_users_score_loss(x64):
+    loss = losses.from_score(poisson_score)
+    y, s = np.array([0.5, 2.0, 7.0, 1.0]), np.array([-1.0, 0.5, 2.0, 0.0])
+    assert not loss.classification and loss.smoothness is None and loss.defined_by_ref and not loss.nonnegative
+    assert np.array_equal(loss.coordinate(s, y), s) and np.array_equal(loss.orientation(y), np.ones(4))
+    assert np.allclose(loss.value(s, y), np.exp(s) - y * s, rtol=1e-15)
+    assert np.allclose(loss.dual(s, y), y - np.exp(s), rtol=1e-14)
+    alpha = np.array([0.2, 1.5, -3.0, 0.0])  # exp(s) = y - alpha
+    rate = y - alpha
+    assert np.allclose(loss.conjugate(alpha, y), rate * np.log(rate) - rate, rtol=1e-12, atol=1e-12)
+    exact = np.exp(s) - rate - (s - np.log(rate)) * rate
+    young = np.asarray(loss.fenchel_young(s, alpha, y))
+    assert np.all(young >= exact - 1e-16) and np.allclose(young, exact, rtol=1e-12, atol=1e-13)
+    kappa = np.full(4, 0.7)
+    new, point = np.asarray(loss.dual_step(s, alpha, y, kappa)), np.asarray(loss.step_point(s, alpha, y, kappa))
+    assert np.allclose(new, y - np.exp(point), rtol=1e-12) and np.allclose(point, s + kappa * (new - alpha), rtol=1e-12)
+
+
+def test_users_kinks_are_seen(x64):
+    loss = losses.from_score(absolute_score, params=(2.0,))
+    lo, hi = loss.dual_interval(np.array([1.0, 1.5, 0.0]), np.array([1.0, 1.0, 0.0]))
+    assert np.allclose(lo, [-2, -2, -2]) and np.allclose(hi, [2, -2, 2])
+    low, high = loss.curvature(np.zeros(1), np.ones(1), np.ones(1))
+    assert low[0] == 0 and np.isposinf(high[0])
+
+
+def test_users_gradients_are_finite(x64):
+    loss = losses.from_margin(softplus_margin, 0.5, (0.5,))
+    q, alpha = as_jax(np.linspace(-3, 3, 7), np.linspace(0.1, 0.9, 7))
+    in_q, in_alpha = jax.grad(lambda q, a: jnp.sum(loss.fenchel_young(q, a, q)), (0, 1))(q, alpha)
+    exact_q, exact_alpha = jax.grad(
+        lambda q, a: jnp.sum(losses.logistic().fenchel_young(2 * q, a, q) / 2), (0, 1)
+    )(q, alpha)
+    assert np.allclose(in_q, exact_q, atol=1e-9) and np.allclose(in_alpha, exact_alpha, atol=1e-9)
+    step = jax.grad(lambda q: jnp.sum(loss.dual_step(q, alpha, q, jnp.ones(7))))(q)
+    exact = jax.grad(lambda q: jnp.sum(losses.logistic().dual_step(2 * q, alpha, q, 2 * jnp.ones(7))))(q)
+    assert np.allclose(step, exact, rtol=1e-9)
+    slope = jax.grad(lambda t: losses.from_margin(softplus_margin, 0.5, (t,)).value(jnp.zeros(1), jnp.ones(1))[0])(0.5)
+    assert np.isclose(slope, np.log(2))
+
+
+def linear(m):
+    return -m
+
+
+def constant_slope(m):
+    return -jnp.ones_like(m)
+
+
+def narrow(lo, hi, t):
+    return jnp.zeros_like(lo), jnp.where(lo > 5, 1e-3, 1 / t)
+
+
+def test_supplied_pieces_are_used(x64):
+    loss = losses.from_margin(linear, 1.0, derivative=constant_slope, second=constant_slope)
+    q = np.array([0.3, 4.0])
+    assert np.array_equal(loss.dual(q, q), [1, 1]) and np.array_equal(loss.second(q, q), [-1, -1])
+    loss = losses.from_margin(softplus_margin, 0.5, (0.5,), curvature_range=narrow)
+    low, high = loss.curvature(np.array([0.0, 6.0]), np.array([1.0, 7.0]), q)
+    assert np.all(low == 0) and np.allclose(high, [2.0, 1e-3])
+
+
+def returns_pair(m):
+    return m, m
+
+
+def returns_vector(m):
+    return jnp.stack([m, m])
+
+
+@pytest.mark.parametrize(
+    "call, error, text",
+    [
+        (lambda: losses.from_margin(None), TypeError, "phi must be a function"),
+        (lambda: losses.from_margin(3.0), TypeError, "phi must be a function"),
+        (lambda: losses.from_score(returns_pair), TypeError, "argument"),
+        (lambda: losses.from_margin(returns_pair), ValueError, "one real number"),
+        (lambda: losses.from_margin(returns_vector), ValueError, "one real number"),
+        (lambda: losses.from_margin(linear, derivative=2.0), TypeError, "derivative must be a function"),
+        (lambda: losses.from_margin(linear, smoothness=0), ValueError, "smoothness"),
+        (lambda: losses.from_margin(linear, smoothness="1"), TypeError, "smoothness"),
+        (lambda: losses.from_margin(softplus_margin, params=0.5), TypeError, r"params=\(value,\)"),
+        (lambda: losses.from_margin(softplus_margin, params=("a",)), TypeError, r"params\[0\]"),
+        (lambda: losses.from_margin(linear, domain=(1.0, 0.0)), ValueError, "domain"),
+        (lambda: losses.from_margin(linear, domain=1.0), TypeError, "domain"),
+    ],
+)
+def test_bad_pieces_are_refused(call, error, text):
+    with pytest.raises(error, match=text):
+        call()
+
+
+def test_one_compilation_per_function(x64):
+    traces = []
+
+    def phi(m, t):
+        traces.append(1)
+        return t * m * m / 2
+
+    run = jax.jit(lambda loss, q: loss.value(q, q))
+    made = [losses.from_margin(phi, 3.0, (t,)) for t in (1.0, 2.0, 3.0)]
+    before = len(traces)
+    for loss in made:
+        run(loss, jnp.ones(3))
+    assert len(traces) == before + 1
+
+
+@pytest.mark.parametrize("enabled", [False, True])
+def test_users_losses_pickle_and_stay_float64(enabled):
+    with jax.enable_x64(enabled):
+        loss = losses.from_margin(softplus_margin, 0.5, (0.5,), domain=(0, 1))
+        again = pickle.loads(pickle.dumps(loss))
+        assert again.fn is softplus_margin
+        assert all(leaf.dtype == jnp.float64 for leaf in jax.tree.leaves((loss, again)))
+        value = loss.value(np.array([1 / 3]), np.array([1.0]))
+        assert value.dtype == np.float64 and abs(float(value[0]) - np.logaddexp(0, -2 / 3) / 2) < 1e-15

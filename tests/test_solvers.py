@@ -1,0 +1,303 @@
+"""Solvers: optimality by the duality gap and by independent optima, over loss x penalty x solver x dense/sparse."""
+
+import functools
+from collections import namedtuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.optimize
+import scipy.sparse as sp
+
+from jaxbounds import losses, penalties
+from jaxbounds.matrix import as_matrix
+from jaxbounds.solvers import DualCoordinate, NewtonCG, ProximalGradient, Task, default_solver
+from jaxbounds.status import Status
+
+Problem = namedtuple("Problem", "loss penalty")
+N, D = 48, 12
+RNG = np.random.default_rng(0)
+X = np.where(RNG.random((N, D)) < 0.5, RNG.normal(size=(N, D)), 0.0)
+X[3], X[:, 5] = 0.0, 0.0
+LABELS = np.where(X @ RNG.normal(size=D) + 0.5 * RNG.normal(size=N) > 0, 1.0, -1.0)
+REALS = X @ RNG.normal(size=D) + RNG.normal(size=N)
+WEIGHTS = RNG.uniform(0.3, 2.0, N) / N
+
+
+def _phi(m, scale):
+    return scale * jnp.logaddexp(0.0, -m / scale)
+
+
+def _hinge(m):
+    return jnp.maximum(1.0 - m, 0.0)
+
+
+def _bowl(w, lam):
+    return lam * (jnp.cosh(w) - 1.0)
+
+
+LOSSES = {
+    "smoothed_hinge": lambda: losses.smoothed_hinge(0.5),
+    "hinge": losses.hinge,
+    "squared_hinge": losses.squared_hinge,
+    "logistic": losses.logistic,
+    "squared": losses.squared,
+    "huber": lambda: losses.huber(0.7),
+    "own": lambda: losses.from_margin(_phi, smoothness=0.5, params=(0.5,), domain=(0.0, 1.0)),
+    "own_hinge": lambda: losses.from_margin(_hinge, domain=(0.0, 1.0)),
+}
+PENALTIES = {
+    "l2": lambda: penalties.l2(0.05),
+    "l2_vector": lambda: penalties.l2(np.geomspace(0.01, 1.0, D)),
+    "elastic_net": lambda: penalties.elastic_net(0.03, 0.02),
+    "l1": lambda: penalties.l1(0.03),
+    "lq1.5": lambda: penalties.lq(0.05, 1.5),
+    "lq3": lambda: penalties.lq(0.05, 3.0),
+    "own": lambda: penalties.from_function(_bowl, strong_convexity=0.1, params=(0.1,)),
+}
+
+
+@functools.partial(jax.jit, static_argnames="solver")
+def _solve(solver, problem, matrix, y, c, w0, alpha0, tol, max_steps):
+    return solver.solve(problem, matrix, y, c, w0, alpha0, tol, max_steps)
+
+
+def _matrix(kind="dense"):
+    return as_matrix(X if kind == "dense" else sp.csr_array(X))
+
+
+def _args(loss, penalty, kind="dense"):
+    problem = Problem(LOSSES[loss](), PENALTIES[penalty]())
+    y = LABELS if problem.loss.classification else REALS
+    return problem, _matrix(kind), jnp.asarray(y), jnp.asarray(WEIGHTS)
+
+
+def _fit(solver, loss, penalty, kind="dense", tol=1e-12, max_steps=500):
+    with jax.enable_x64(True):
+        args = _args(loss, penalty, kind)
+        solver.check(args[0])
+        return _solve(solver, *args, jnp.zeros(D), jnp.zeros(N), tol, max_steps), args
+
+
+def _numpy_gap(solution, problem, y):
+    """P - D from the definitions, in NumPy."""
+    w, alpha = np.asarray(solution.w), np.asarray(solution.alpha)
+    with jax.enable_x64(True):
+        y_ = jnp.asarray(y)
+        q = problem.loss.coordinate(jnp.asarray(X @ w), y_)
+        value, conjugate = problem.loss.value(q, y_), problem.loss.conjugate(jnp.asarray(alpha), y_)
+        shift = problem.loss.coordinate(jnp.zeros(N), y_)  # <alpha, q> is <t, s> plus this
+        o = np.asarray(problem.loss.orientation(y_))
+        v = X.T @ (WEIGHTS * o * alpha)
+        psi = np.asarray(problem.penalty.value(jnp.asarray(w)))
+        psi_star = np.asarray(problem.penalty.conjugate(jnp.asarray(v)))
+    primal = WEIGHTS @ np.asarray(value) + np.sum(psi)
+    dual = -(WEIGHTS @ (np.asarray(conjugate) + alpha * np.asarray(shift))) - np.sum(psi_star)
+    return primal, primal - dual
+
+
+CASES = (
+    [(NewtonCG(), loss, "l2") for loss in LOSSES if "hinge" not in loss or loss in ("squared_hinge", "smoothed_hinge")]
+    + [(NewtonCG(), "logistic", "l2_vector"), (NewtonCG(), "squared", "own")]
+    + [(ProximalGradient(), "logistic", penalty) for penalty in ("elastic_net", "l1", "lq1.5", "lq3", "own")]
+    + [(ProximalGradient(), loss, "l1") for loss in ("squared", "smoothed_hinge", "own")]
+    + [(DualCoordinate(), "hinge", penalty) for penalty in ("l2", "l2_vector", "elastic_net")]
+    + [(DualCoordinate(), "own_hinge", "l2"), (DualCoordinate(epochs=3), "squared_hinge", "l2")]
+)
+SPARSE = (
+    (NewtonCG(), "logistic", "l2"),
+    (ProximalGradient(), "squared", "l1"),
+    (DualCoordinate(), "hinge", "elastic_net"),
+)
+
+
+@pytest.mark.parametrize(
+    ("solver", "loss", "penalty", "kind"),
+    [(*case, "dense") for case in CASES] + [(*case, "sparse") for case in SPARSE],
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
+)
+def test_gap(solver, loss, penalty, kind):
+    solution, (problem, _, y, _) = _fit(solver, loss, penalty, kind)
+    assert Status(int(solution.status)) == Status.CONVERGED
+    assert 0 <= float(solution.gap) <= 1e-12 * float(solution.primal)
+    primal, gap = _numpy_gap(solution, problem, y)
+    np.testing.assert_allclose(float(solution.primal), primal, rtol=1e-13)
+    assert abs(gap) <= 1e-11 * primal  # finite: alpha and v are feasible
+    assert all(leaf.dtype in (np.float64, np.int32) for leaf in jax.tree.leaves(solution))
+    if problem.loss.defined_by_ref and problem.loss.smoothness is not None:
+        with jax.enable_x64(True):
+            np.testing.assert_array_equal(problem.loss.dual(solution.ref, y), solution.alpha)
+
+
+def test_logistic_optimum_of_scipy():
+    solution, _ = _fit(NewtonCG(), "logistic", "l2")
+    z = LABELS[:, None] * X
+
+    def objective(w):
+        m = z @ w
+        p = 1.0 / (1.0 + np.exp(m))
+        return WEIGHTS @ np.logaddexp(0.0, -m) + 0.025 * w @ w, -z.T @ (WEIGHTS * p) + 0.05 * w
+
+    best = scipy.optimize.minimize(objective, np.zeros(D), jac=True, method="BFGS", options={"gtol": 1e-10})
+    np.testing.assert_allclose(solution.w, best.x, atol=3e-6)
+
+
+def test_lasso_optimum_of_scipy():
+    solution, _ = _fit(ProximalGradient(), "squared", "l1")
+
+    def objective(parts):  # w = positive part - negative part
+        r = X @ (parts[:D] - parts[D:]) - REALS
+        gradient = X.T @ (WEIGHTS * r)
+        return WEIGHTS @ r**2 / 2 + 0.03 * parts.sum(), np.concatenate([gradient, -gradient]) + 0.03
+
+    best = scipy.optimize.minimize(
+        objective, np.zeros(2 * D), jac=True, bounds=[(0, None)] * (2 * D), options={"ftol": 1e-15, "gtol": 1e-10}
+    )
+    np.testing.assert_allclose(solution.w, best.x[:D] - best.x[D:], atol=1e-6)
+    assert 0 < np.count_nonzero(np.asarray(solution.w)) < D
+
+
+def test_hinge_optimum_of_scipy():
+    solution, _ = _fit(DualCoordinate(), "hinge", "l2")
+    z = LABELS[:, None] * X * WEIGHTS[:, None]
+
+    def objective(alpha):  # minus the dual
+        v = z.T @ alpha
+        return v @ v / 0.1 - WEIGHTS @ alpha, z @ v / 0.05 - WEIGHTS
+
+    best = scipy.optimize.minimize(
+        objective, np.full(N, 0.5), jac=True, bounds=[(0, 1)] * N, options={"ftol": 1e-15, "gtol": 1e-12}
+    )
+    np.testing.assert_allclose(solution.w, z.T @ best.x / 0.05, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+def test_plain_sdca_converges(kind):
+    solution, _ = _fit(DualCoordinate(polish=False), "squared_hinge", "l2", kind, tol=1e-6, max_steps=3000)
+    assert int(solution.status) == Status.CONVERGED
+
+
+def test_conjugate_gradients_on_a_large_problem_without_factoring():
+    rng = np.random.default_rng(1)
+    wide = rng.normal(size=(700, 600)) * np.geomspace(1.0, 30.0, 600)
+    y = np.where(wide @ rng.normal(size=600) > 0, 1.0, -1.0)
+    for solver, problem in (
+        (NewtonCG(), Problem(losses.logistic(), penalties.l2(1e-2))),
+        (ProximalGradient(), Problem(losses.logistic(), penalties.l1(0.3))),
+    ):
+        with jax.enable_x64(True):
+            solution = _solve(
+                solver, problem, as_matrix(wide), jnp.asarray(y), jnp.full(700, 1 / 700), jnp.zeros(600),
+                jnp.zeros(700), 1e-12, 500,
+            )  # fmt: skip
+        assert int(solution.status) == Status.CONVERGED
+
+
+def test_warm_start_takes_no_steps():
+    for solver, loss, penalty in ((NewtonCG(), "logistic", "l2"), (DualCoordinate(), "hinge", "l2")):
+        solution, args = _fit(solver, loss, penalty)
+        with jax.enable_x64(True):
+            again = _solve(solver, *args, solution.w, solution.alpha, 1e-10, 500)
+        assert int(again.n_steps) == 0 and int(again.status) == Status.CONVERGED
+
+
+def test_max_steps_chunks_and_statuses():
+    with jax.enable_x64(True):
+        problem, matrix, y, c = _args("logistic", "l2")
+        task = Task(problem.loss, problem.penalty, matrix, y, c)
+        solver = NewtonCG()
+        state = solver.init(task, jnp.zeros(D), jnp.zeros(N))
+        gaps = [float(state.best.gap)]
+        for steps in (1, 2, 20):
+            state = jax.jit(solver.run)(task, state, 1e-12, steps)
+            gaps.append(float(state.best.gap))
+        assert gaps == sorted(gaps, reverse=True)
+        chunked = solver.finish(task, state, 1e-12)
+    whole, _ = _fit(solver, "logistic", "l2")
+    np.testing.assert_array_equal(chunked.w, whole.w)
+    short, _ = _fit(solver, "logistic", "l2", max_steps=1)
+    assert int(short.status) == Status.MAX_STEPS and int(short.n_steps) == 1
+    impossible, _ = _fit(solver, "logistic", "l2", tol=0.0)
+    assert int(impossible.status) in (Status.STALLED, Status.CONVERGED)
+    with jax.enable_x64(True):
+        broken = _solve(solver, problem, matrix, y * jnp.nan, c, jnp.zeros(D), jnp.zeros(N), 1e-12, 500)
+    assert int(broken.status) == Status.NONFINITE
+
+
+def test_vmap_over_the_penalty():
+    lams = np.array([0.01, 0.1, 1.0])
+    with jax.enable_x64(True):
+        _, matrix, y, c = _args("logistic", "l2")
+
+        def solve(lam):
+            problem = Problem(losses.logistic(), penalties.L2(lam))
+            return NewtonCG().solve(problem, matrix, y, c, jnp.zeros(D), jnp.zeros(N), 1e-12, 100)
+
+        batch = jax.jit(jax.vmap(solve))(jnp.asarray(lams))
+        assert np.all(np.asarray(batch.status) == Status.CONVERGED)
+        np.testing.assert_allclose(batch.w[1], jax.jit(solve)(lams[1]).w, atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("solver", "loss", "penalty"),
+    [
+        (NewtonCG(), losses.SmoothedHinge, penalties.L2),
+        (ProximalGradient(), losses.Huber, penalties.L1),
+        (DualCoordinate(), None, penalties.L2),
+    ],
+    ids=["newton", "proximal", "dual"],
+)
+def test_implicit_derivatives(solver, loss, penalty):
+    """A combination of all outputs, differentiated outside the 64-bit scope in the parameters and in the weights."""
+    with jax.enable_x64(True):
+        y = jnp.asarray(REALS if loss is losses.Huber else LABELS)
+        parameters = jnp.asarray([0.5, 0.07]), jnp.asarray(WEIGHTS), jnp.asarray(X)
+        u, r = jnp.cos(jnp.arange(D, dtype=jnp.float64)), jnp.sin(jnp.arange(N, dtype=jnp.float64)) / N
+
+    @jax.jit
+    def value(numbers, c, data):
+        with jax.enable_x64(True):
+            own = losses.hinge() if loss is None else loss(numbers[0])
+            problem = Problem(own, penalty(numbers[1]))
+            out = solver.solve(problem, as_matrix(data), y, c, jnp.zeros(D), jnp.zeros(N), 1e-15, 300)
+            return jnp.sum(u * out.w) + jnp.sum(r * out.alpha) + out.primal
+
+    grads = jax.jit(jax.grad(value, argnums=(0, 1, 2)))(*parameters)
+    rng = np.random.default_rng(5)
+    for k, grad in enumerate(grads):
+        way = rng.normal(size=grad.shape) * (np.asarray(grad) != 0)
+        moved = []
+        for h in (1e-6, -1e-6):
+            with jax.enable_x64(True):
+                at = [p + h * jnp.asarray(way) if i == k else p for i, p in enumerate(parameters)]
+            moved.append(float(value(*at)))
+        slope = (moved[0] - moved[1]) / 2e-6
+        np.testing.assert_allclose(np.sum(np.asarray(grad) * way), slope, rtol=2e-5)
+
+
+def test_checks_name_the_missing_property():
+    hinge, l1 = losses.hinge(), penalties.l1(0.1)
+    for solver, problem, words in (
+        (NewtonCG(), Problem(hinge, penalties.l2(0.1)), "differentiable loss, and hinge"),
+        (NewtonCG(), Problem(losses.logistic(), l1), "smooth penalty, and l1"),
+        (NewtonCG(), Problem(losses.logistic(), penalties.lq(0.1, 3.0)), "strongly convex penalty, and lq"),
+        (ProximalGradient(), Problem(hinge, l1), "differentiable loss, and hinge"),
+        (DualCoordinate(), Problem(hinge, l1), "strongly convex penalty, and l1"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            solver.check(problem)
+
+
+def test_default_solver():
+    for loss, penalty, kind in (
+        ("logistic", "l2", NewtonCG),
+        ("squared", "own", NewtonCG),
+        ("logistic", "l1", ProximalGradient),
+        ("squared_hinge", "elastic_net", ProximalGradient),
+        ("hinge", "elastic_net", DualCoordinate),
+    ):
+        problem = Problem(LOSSES[loss](), PENALTIES[penalty]())
+        solver = default_solver(problem, 63_000, 47_000, True)
+        assert isinstance(solver, kind)
+        solver.check(problem)
