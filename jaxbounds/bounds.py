@@ -10,8 +10,8 @@ import numpy as np
 from jaxbounds import support
 from jaxbounds.array import on_host, put, scatter_set, to_host, xp
 from jaxbounds.certificates import Cached, Method
-from jaxbounds.changes import Change
 from jaxbounds.host import matrix_of
+from jaxbounds.kinds import Change
 from jaxbounds.model import Model
 from jaxbounds.pytree import in_float64, is_traced, pytree, reduce
 from jaxbounds.status import Status

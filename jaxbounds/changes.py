@@ -1,313 +1,29 @@
-"""What can change in the training data: plain pytrees that also know how to change the data itself (`apply`)."""
-
-from abc import abstractmethod
-from typing import Any
+"""What can change in the training data: the constructors users call; `jaxbounds.kinds` holds what they return."""
 
 import jax.numpy as jnp
 import numpy as np
 import scipy.sparse as sp
 
 from jaxbounds.array import put
+from jaxbounds.kinds import (
+    AddColumns,
+    AddRows,
+    Change,
+    Combined,
+    RemoveColumns,
+    RemoveRows,
+    SetColumns,
+    SetElements,
+    SetPenalty,
+    SetRows,
+    SetTargets,
+    SetWeights,
+    check_shape,
+)
 from jaxbounds.matrix import Matrix, as_matrix
 from jaxbounds.penalties import Penalty
 from jaxbounds.problem import as_sample_weight, as_vector
-from jaxbounds.pytree import in_float64, is_traced, pytree, static
-
-
-class Change:
-    """A change of the training data; combine several with `combine`."""
-
-    def apply(self, X, y, sample_weight=None):
-        """The new data, for retraining elsewhere (host only).
-
-        Args:
-            X: (n, d) numpy, jax or scipy data. y: (n,). sample_weight: (n,) or None.
-
-        Returns:
-            (X, y, sample_weight) of the new problem in compact numbers: removed rows and columns are gone, added ones
-            follow the old. X is an ndarray, or a CSR array if it was sparse; sample_weight is None if nothing set it.
-
-        Example:
-            >>> import numpy as np, jaxbounds as jb
-            >>> X, y, _ = jb.set_targets([1], [-1.0]).apply(np.eye(2), np.ones(2))
-            >>> y.tolist()
-            [1.0, -1.0]
-        """
-        table = Table(X, y, sample_weight)
-        for part in self.parts():
-            part.write(table)
-        return table.result()
-
-    def parts(self) -> "tuple[Change, ...]":
-        """The elementary changes, left to right."""
-        return (self,)
-
-    @abstractmethod
-    def write(self, table: "Table") -> None:
-        """Carry the change out on the host."""
-
-
-class Table:
-    """Data under change on the host; rows and columns keep their old numbers until `result`."""
-
-    def __init__(self, X, y, sample_weight):
-        matrix = X.to_scipy() if isinstance(X, Matrix) else as_matrix(X).to_scipy()
-        self.sparse = sp.issparse(matrix)
-        self.n, self.d = matrix.shape
-        self.X = sp.csr_array(matrix) if self.sparse else np.array(matrix)
-        self.y = np.array(y, dtype=np.float64)
-        self.weight = None if sample_weight is None else np.array(sample_weight, dtype=np.float64)
-        if self.y.shape != (self.n,):
-            raise ValueError(f"y must have shape ({self.n},), got {self.y.shape}")
-        if self.weight is not None and self.weight.shape != (self.n,):
-            raise ValueError(f"sample_weight must have shape ({self.n},), got {self.weight.shape}")
-        self.kept_rows = np.ones(self.n, bool)
-        self.kept_columns = np.ones(self.d, bool)
-
-    def result(self):
-        X = self.X[self.kept_rows][:, self.kept_columns]
-        weight = None if self.weight is None else self.weight[self.kept_rows]
-        return X, self.y[self.kept_rows], weight
-
-    def overwrite(self, entries):
-        """X[rows, cols] = values, sparse or dense."""
-        rows, cols, values = entries
-        if not self.sparse:
-            self.X[rows, cols] = values
-            return
-        old = sp.coo_array(self.X)
-        key = old.coords[0].astype(np.int64) * self.X.shape[1] + old.coords[1]
-        keep = ~np.isin(key, rows.astype(np.int64) * self.X.shape[1] + cols)
-        r, c = (np.concatenate([old.coords[k][keep], new]) for k, new in ((0, rows), (1, cols)))
-        self.X = sp.csr_array((np.concatenate([old.data[keep], values]), (r, c)), shape=self.X.shape)
-
-    def scale(self, rows, cols):
-        """Zero whole rows or columns."""
-        row, col = np.ones(self.X.shape[0]), np.ones(self.X.shape[1])
-        row[rows], col[cols] = 0.0, 0.0
-        if self.sparse:
-            self.X = sp.csr_array(sp.diags_array(row) @ self.X @ sp.diags_array(col))
-            self.X.eliminate_zeros()
-        else:
-            self.X[row == 0] = 0.0
-            self.X[:, col == 0] = 0.0
-
-    def grow(self, rows: int, cols: int):
-        n, d = self.X.shape
-        if self.sparse:
-            self.X.resize((n + rows, d + cols))
-        else:
-            self.X = np.pad(self.X, ((0, rows), (0, cols)))
-        self.kept_rows = np.append(self.kept_rows, np.ones(rows, bool))
-        self.kept_columns = np.append(self.kept_columns, np.ones(cols, bool))
-
-    def weights(self):
-        if self.weight is None:
-            self.weight = np.ones(self.X.shape[0])
-        return self.weight
-
-    def check_rows(self, rows):
-        check_range(rows, self.n, "rows", "row")
-        check_alive(rows, np.flatnonzero(~self.kept_rows), "row")
-
-    def check_cols(self, cols):
-        check_range(cols, self.d, "cols", "column")
-        check_alive(cols, np.flatnonzero(~self.kept_columns), "column")
-
-
-@pytree
-class SetElements(Change):
-    """X[rows, cols] = values."""
-
-    rows: Any
-    cols: Any
-    values: Any
-    old_values: Any = None
-
-    def write(self, table):
-        rows, cols = np.asarray(self.rows), np.asarray(self.cols)
-        table.check_rows(rows), table.check_cols(cols)
-        table.overwrite((rows, cols, np.asarray(self.values)))
-
-
-@pytree
-class SetRows(Change):
-    """X[rows] = matrix, and y[rows] = target if given."""
-
-    rows: Any
-    matrix: Matrix
-    target: Any = None
-    old_values: Any = None
-
-    def write(self, table):
-        rows = np.asarray(self.rows)
-        table.check_rows(rows)
-        check_shape(self.matrix, (None, table.d), "X_new")
-        table.scale(rows, [])
-        slot, cols, values = self.matrix.rows(np.arange(len(rows)))
-        table.overwrite((rows[slot], cols, values))
-        if self.target is not None:
-            table.y[rows] = np.asarray(self.target)
-
-
-@pytree
-class SetColumns(Change):
-    """X[:, cols] = matrix."""
-
-    cols: Any
-    matrix: Matrix
-    old_values: Any = None
-
-    def write(self, table):
-        cols = np.asarray(self.cols)
-        table.check_cols(cols)
-        check_shape(self.matrix, (table.n, None), "X_new")
-        table.scale([], cols)
-        row, slot, values = entries(self.matrix)
-        table.overwrite((row, cols[slot], values))
-
-
-@pytree
-class SetTargets(Change):
-    """y[rows] = target."""
-
-    rows: Any
-    target: Any
-    old_values: Any = None
-
-    def write(self, table):
-        table.check_rows(np.asarray(self.rows))
-        table.y[np.asarray(self.rows)] = np.asarray(self.target)
-
-
-@pytree
-class SetWeights(Change):
-    """sample_weight[rows] = weight."""
-
-    rows: Any
-    weight: Any
-    old_values: Any = None
-
-    def write(self, table):
-        table.check_rows(np.asarray(self.rows))
-        table.weights()[np.asarray(self.rows)] = np.asarray(self.weight)
-
-
-@pytree
-class AddRows(Change):
-    """New rows at the end."""
-
-    matrix: Matrix
-    target: Any
-    weight: Any = None
-
-    def write(self, table):
-        k, width = self.matrix.shape
-        n, d = table.X.shape
-        if width not in (table.d, d):
-            raise ValueError(f"X_new of add_rows must have {table.d} columns like the data, got {width}")
-        table.grow(k, 0)
-        row, col, values = entries(self.matrix)
-        table.overwrite((n + row, col, values))
-        table.y = np.append(table.y, np.asarray(self.target))
-        if self.weight is not None or table.weight is not None:
-            new = np.ones(k) if self.weight is None else np.asarray(self.weight)
-            table.weight = np.append(np.ones(n) if table.weight is None else table.weight, new)
-
-
-@pytree
-class RemoveRows(Change):
-    """Rows that leave the data."""
-
-    rows: Any
-    old_values: Any = None
-    keep_n: bool = static(default=False)
-
-    def write(self, table):
-        table.check_rows(np.asarray(self.rows))
-        table.kept_rows[np.asarray(self.rows)] = False
-        if not table.kept_rows.any():
-            raise ValueError("remove_rows leaves no row at all; keep at least one")
-
-
-@pytree
-class AddColumns(Change):
-    """New columns at the end."""
-
-    matrix: Matrix
-
-    def write(self, table):
-        height, k = self.matrix.shape
-        n, d = table.X.shape
-        if height not in (table.n, n):
-            raise ValueError(f"X_new of add_columns must have {table.n} rows like the data, got {height}")
-        table.grow(0, k)
-        row, col, values = entries(self.matrix)
-        table.overwrite((row, d + col, values))
-
-
-@pytree
-class RemoveColumns(Change):
-    """Columns that leave the data."""
-
-    cols: Any
-    old_values: Any = None
-
-    def write(self, table):
-        table.check_cols(np.asarray(self.cols))
-        table.kept_columns[np.asarray(self.cols)] = False
-        if not table.kept_columns.any():
-            raise ValueError("remove_columns leaves no column at all; keep at least one")
-
-
-@pytree
-class SetPenalty(Change):
-    """Another penalty; the data stays."""
-
-    penalty: Penalty
-
-    def write(self, table):
-        pass
-
-
-@pytree
-class Combined(Change):
-    """Several changes, left to right; the later wins."""
-
-    changes: tuple
-
-    def parts(self):
-        return tuple(part for change in self.changes for part in change.parts())
-
-    def write(self, table):
-        for part in self.parts():
-            part.write(table)
-
-
-def entries(matrix: Matrix):
-    """All entries of a host matrix as (row, column, value)."""
-    return matrix.rows(np.arange(matrix.shape[0]))
-
-
-def check_range(index, size: int, name: str, what: str):
-    """Raise on the first index outside [0, size)."""
-    bad = np.flatnonzero((index < 0) | (index >= size))
-    if bad.size:
-        raise ValueError(f"{name}[{bad[0]}] = {index[bad[0]]} is not a {what} of the data, which has {size}")
-
-
-def check_alive(index, removed, what: str):
-    """Raise if a change touches a row or column that an earlier part of it removed."""
-    bad = index[np.isin(index, removed)]
-    if bad.size:
-        raise ValueError(f"{what} {bad[0]} was removed by an earlier part of the change; drop one of the two parts")
-
-
-def check_shape(matrix: Matrix, shape, name: str):
-    """Raise if a matrix has not the wanted number of rows or columns (None: any)."""
-    for have, want, what in zip(matrix.shape, shape, ("rows", "columns"), strict=True):
-        if want is not None and have != want:
-            raise ValueError(f"{name} must have {want} {what}, got {have}")
+from jaxbounds.pytree import in_float64, is_traced
 
 
 def _index(index, name: str):
@@ -494,7 +210,8 @@ def set_weights(rows, weights, *, old_values=None) -> Change:
     """
     rows = _unique_index(rows, "rows")
     k = rows.shape[0]
-    return put(SetWeights(rows, as_sample_weight(_values(weights, k, "weights"), k, "weights"), _old_block(old_values, (k, None))))
+    weights = as_sample_weight(_values(weights, k, "weights"), k, "weights")
+    return put(SetWeights(rows, weights, _old_block(old_values, (k, None))))
 
 
 @in_float64

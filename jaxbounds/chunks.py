@@ -47,22 +47,16 @@ class Chunks:
     terms: int = static()
 
     def reduce(self, vector: jax.Array) -> jax.Array:
-        """sum over the entries of each owner of value * vector[index], for a finite vector.
-
-        The sum over L is unrolled: XLA's CPU code for it is twice as fast as for a reduction, and uses every core.
-        """
-        part = jnp.zeros(self.owner.shape, jnp.float64)
-        for k in range(self.data.shape[1]):
-            part = part + self.data[:, k].astype(jnp.float64) * take(vector, self.indices[:, k])
-        count = self.start.shape[0] - 1
-        return jax.ops.segment_sum(part, self.owner, count, indices_are_sorted=True, mode="promise_in_bounds")
+        """sum over the entries of each owner of value * vector[index], for a finite vector."""
+        return _reduce(self, vector)
 
     def entries(self, idx: Any) -> tuple[Any, Any, Any]:
         """Entries of the owners idx: (slot in idx, index, value), flat; exact on NumPy idx, else padded."""
         width = self.data.shape[1]
         if isinstance(idx, np.ndarray) and not is_traced(self.data):
-            start = np.asarray(self.start).astype(np.int64)
-            first, size = start[idx] * width, (start[idx + 1] - start[idx]) * width
+            start = np.asarray(self.start)  # gathered before it is cast: nothing here may cost O(n)
+            first, last = start[idx].astype(np.int64), start[idx + 1].astype(np.int64)
+            first, size = first * width, (last - first) * width
             slot, ends = np.repeat(np.arange(idx.shape[0], dtype=np.int32), size), np.cumsum(size)
             at = np.arange(slot.shape[0]) + np.repeat(first - (ends - size), size)
             value = np.asarray(self.data).reshape(-1)[at]
@@ -75,6 +69,16 @@ class Chunks:
         at, real = jnp.repeat(first, self.terms) + step, step < jnp.repeat(size, self.terms)
         value, other = self.data.reshape(-1).at[at].get(mode="clip"), self.indices.reshape(-1).at[at].get(mode="clip")
         return slot, jnp.where(real, other, 0), jnp.where(real, value, 0)
+
+
+@jax.jit  # traced once for all the products of a program
+def _reduce(part: Chunks, vector: jax.Array) -> jax.Array:
+    """Chunks.reduce. The sum over L is unrolled: XLA's CPU code for it is twice as fast as for a reduction."""
+    sums = jnp.zeros(part.owner.shape, jnp.float64)
+    for k in range(part.data.shape[1]):
+        sums = sums + part.data[:, k].astype(jnp.float64) * take(vector, part.indices[:, k])
+    count = part.start.shape[0] - 1
+    return jax.ops.segment_sum(sums, part.owner, count, indices_are_sorted=True, mode="promise_in_bounds")
 
 
 def _round_up(count: int) -> int:

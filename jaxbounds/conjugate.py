@@ -31,7 +31,7 @@ def parameter(name: str, value, *, above: float | None = 0.0, at_least: float | 
     """
     with jax.enable_x64(True):
         if is_traced(value):
-            return value.astype(xp.float64)
+            return 1.0 * value.astype(jnp.float64)  # an operation: vmap would hand a NumPy array through as it is
         shapes = "a number" if max_ndim == 0 else "a number or a vector (one entry a column)"
         array = None if isinstance(value, (str, bytes, bool)) else np.asarray(value)
         if array is None or (array.dtype.kind not in "iuf" and array.dtype.name != "bfloat16"):

@@ -1,8 +1,7 @@
 """The logistic loss; its Fenchel-Young term is a relative entropy and needs care in floating point."""
 
-
 from jaxbounds.array import xp
-from jaxbounds.conjugate import h, newton_root, sigmoid_pair, softplus, xlogx
+from jaxbounds.conjugate import h, log1p, newton_root, sigmoid_pair, softplus, xlogx
 from jaxbounds.interfaces import Loss
 from jaxbounds.pytree import pytree
 from jaxbounds.rounding import U
@@ -28,7 +27,9 @@ class Logistic(Loss):
 
     def conjugate(self, alpha, y):
         a = xp.clip(alpha, 0.0, 1.0)
-        return self.feasible(alpha, y, xlogx(a) + xlogx(1.0 - a))
+        small = a < 0.5  # there 1 - a may round to 1
+        rest = xp.where(small, (1.0 - a) * log1p(-xp.where(small, a, 0.0)), xlogx(1.0 - a))
+        return self.feasible(alpha, y, xlogx(a) + rest)
 
     def domain(self, y):
         return xp.zeros_like(y), xp.ones_like(y)

@@ -236,7 +236,8 @@ class LQ(Penalty):
             return first + second * exponent * power(x, exponent - 1.0)
 
         x = newton_root(residual, slope, xp.zeros_like(z), start, start, steps=24)
-        return xp.sign(z) * xp.where(live, xp.where(concave, power(x, exponent), x), 0.0)
+        flat = z * xp.where(concave, 0.0, 1.0 / (1.0 + xp.where(e > 1.0, 0.0, c)))  # for the gradient at z = 0
+        return xp.where(live, xp.sign(z) * xp.where(concave, power(x, exponent), x), flat)
 
     def second(self, w):
         return self.lam * (self.q - 1.0) * power(xp.maximum(xp.abs(w), 1e-8), self.q - 2.0)

@@ -111,7 +111,7 @@ class Problem:
         if self.scale not in ("mean", "sum"):
             raise ValueError(f'scale must be "mean" or "sum", got {self.scale!r}')
         if self.intercept:
-            raise ValueError("intercept=True is not supported yet; append a column of ones to X for a penalised intercept")
+            raise ValueError("intercept=True is not supported yet; append a column of ones to X instead")
         if self.loss.smoothness is None and self.penalty.strong_convexity is None:
             raise ValueError(
                 f"neither property holds: the loss {self.loss.name} is not smooth (property A) and the penalty "

@@ -38,7 +38,7 @@ def reduce(self):
 @dataclass_transform(frozen_default=True, field_specifiers=(static, dataclasses.field))
 def pytree(cls: type[T]) -> type[T]:
     """Make `cls` a frozen dataclass and a pytree whose float64 leaves survive pickle and copy."""
-    cls._reduce__ = reduce  # type: ignore[method-assign]
+    cls.__reduce__ = reduce  # type: ignore[method-assign]
     cls.__deepcopy__ = lambda self, memo: _rebuild(*reduce(self)[1])  # type: ignore[attr-defined]
     return jax.tree_util.register_dataclass(dataclasses.dataclass(frozen=True, eq=False)(cls))  # type: ignore[return-value]
 

@@ -27,10 +27,10 @@ class Status(IntEnum):
 
 _ADVICE = {
     Status.CONVERGED: "All is well: the fit reached its tolerance, the bounds are finite and valid.",
-    Status.MAX_STEPS: "The solver ran out of steps before it reached the tolerance; bounds from this model are valid but "
-    "wider than they need to be: raise max_steps or tol, or continue with warm_start.",
-    Status.STALLED: "The solver cannot reduce the duality gap any further in this precision; bounds from this model are "
-    "valid: accept the gap, raise tol, or rescale the data.",
+    Status.MAX_STEPS: "The solver ran out of steps before it reached the tolerance; bounds from this model are valid "
+    "but wider than they need to be: raise max_steps or tol, or continue with warm_start.",
+    Status.STALLED: "The solver cannot reduce the duality gap any further in this precision; bounds from this model "
+    "are valid: accept the gap, raise tol, or rescale the data.",
     Status.NONFINITE: "The objective overflowed or became NaN; rescale the rows of the data or raise the penalty.",
     Status.INVALID: "The change does not fit the model (an index out of range or repeated, a value that is not finite, "
     "a label that is not -1 or +1, a weight that is not positive); the intervals are (-inf, inf).",

@@ -93,20 +93,20 @@ def _check_loss_at(loss, q, target):
     _finite(fail, q, "q", value=f, derivative=a)
     _convex(fail, q, f, "q")
     _subgradient(fail, q, f, -a, "q", "derivative")
+    lo, hi = loss.domain(y)
+    _ordered(fail, q, lo, a, hi, "q", "alpha = -f'(q)", "domain")
     lo, hi = loss.dual_interval(q, y)
     _ordered(fail, q, lo, a, hi, "q", "-f'(q)", "dual_interval")
     smoothness = None if loss.smoothness is None else float(loss.smoothness)
     if smoothness is not None:
-        _smooth(fail, q, f, a, smoothness)
+        _smooth(fail, loss, q, y, f, a, smoothness)
     _second(fail, loss, q, y, a, smoothness)
-    lo, hi = loss.domain(y)
-    _ordered(fail, q, lo, a, hi, "q", "alpha = -f'(q)", "domain")
     _loss_duality(fail, loss, q, y, f, a)
     if smoothness is not None or not loss.defined_by_ref:
         _dual_step(fail, loss, q, y, a)
 
 
-def _smooth(fail, q, f, a, smoothness):
+def _smooth(fail, loss, q, y, f, a, smoothness):
     step = q[None, :] - q[:, None]
     upper = f[:, None] - a[:, None] * step + smoothness / 2 * step**2
     scale = np.abs(f)[:, None] + np.abs(f)[None, :] + np.abs(a[:, None] * step)
@@ -115,6 +115,15 @@ def _smooth(fail, q, f, a, smoothness):
         fail(
             f"the declared smoothness {smoothness:g} is too small, f({q[j]:g}) lies above the parabola at q = {q[i]:g}",
             "declare an upper bound of the second derivative",
+        )
+    at, step, rise, noise = _zoom(lambda x: -loss.dual(x, y[1:]), q, np.greater)
+    bad = ~(rise <= smoothness * step * (1 + 1e-6) + noise)
+    if bad.any():
+        i = int(np.argmax(bad))
+        fail(
+            f"the declared smoothness {smoothness:g} is too small, the derivative rises at the rate "
+            f"{rise[i] / step[i]:.3g} near q = {at[i]:g}",
+            "declare an upper bound of the second derivative, or None if there is a kink",
         )
 
 
@@ -213,6 +222,15 @@ def _check_penalty_at(penalty, w, column):
                 f"w = {w[i]:g}",
                 "declare a lower bound of the second derivative",
             )
+        at, step, rise, noise = _zoom(lambda x: penalty.subgradient(x)[0], w, np.less)
+        bad = ~(rise >= lam * step * (1 - 1e-6) - noise)
+        if bad.any():
+            i = int(np.argmax(bad))
+            fail(
+                f"the declared strong convexity {lam:g} is too large, the derivative rises at the rate "
+                f"{rise[i] / step[i]:.3g} near w = {at[i]:g}",
+                "declare a lower bound of the second derivative",
+            )
     v = (low + high) / 2
     _penalty_duality(fail, penalty, w, f, v)
     step = 0.7
@@ -224,6 +242,18 @@ def _check_penalty_at(penalty, w, column):
     if bad.any():
         i = int(np.argmax(bad))
         fail(f"the proximal point of {w[i]:g} is {x[i]:g}, which is not optimal", "check the derivative at kinks")
+    second, edge = penalty.second(w), penalty.level(f)
+    bad = ~((second >= 0) & np.isfinite(second))
+    if bad.any():
+        i = int(np.argmax(bad))
+        fail(
+            f"the second derivative at w = {w[i]:g} is {second[i]:g}, but must be finite and at least 0",
+            "correct `second`, or supply it where automatic differentiation fails",
+        )
+    bad = np.abs(w) > (np.inf if edge is None else edge * (1 + 1e-9) + 1e-12)
+    if bad.any():
+        i = int(np.argmax(bad))
+        fail(f"psi_j(w) <= {f[i]:g} holds at w = {w[i]:g}, beyond the level {edge[i]:g}", "check the strong convexity")
 
 
 def _penalty_duality(fail, penalty, w, f, v):
@@ -252,6 +282,15 @@ def _penalty_duality(fail, penalty, w, f, v):
             "check the declared strong convexity",
         )
     lo, hi = penalty.conjugate_interval(v, v)
+    u = penalty.grad_conjugate(v)
+    scale = 1e-6 * (1 + np.abs(u))
+    bad = ~((u >= lo - scale) & (u <= hi + scale))
+    if bad.any():
+        k = int(np.argmax(bad))
+        fail(
+            f"the gradient of the conjugate at v = {v[k]:g} is {u[k]:g}, outside its interval [{lo[k]:g}, {hi[k]:g}]",
+            "check the derivative",
+        )
     scale = 1e-6 * (1 + np.abs(w))
     bad = ~((w >= lo - scale) & (w <= hi + scale))
     if bad.any():
@@ -276,7 +315,23 @@ def _grid(tree, reach):
     special = np.concatenate([np.array([0.0, 0.5, 1.0, 2.0]), *parameters])
     special = special[np.isfinite(special) & (np.abs(special) <= reach)]
     spread = reach * np.sinh(np.linspace(-7.0, 7.0, 101)) / np.sinh(7.0)
-    return np.unique(np.concatenate([spread, special, -special, 1.0 - special]))
+    return np.unique(np.concatenate([spread, special, -special, 1.0 - special]) + 0.0)  # no -0
+
+
+def _zoom(slope, x, better, halvings: int = 20):
+    """Shrink each interval of the grid to the half where the slope rises most (np.greater) or least (np.less).
+
+    Returns (at, step, rise, noise): the last left ends, their lengths, the rise of the slope there and its error.
+    """
+    a, b = x[:-1], x[1:]
+    at_a, at_b = slope(a), slope(b)
+    for _ in range(halvings):
+        mid = a + (b - a) / 2
+        at_mid = slope(mid)
+        left = better(at_mid - at_a, at_b - at_mid)
+        a, b = np.where(left, a, mid), np.where(left, mid, b)
+        at_a, at_b = np.where(left, at_a, at_mid), np.where(left, at_mid, at_b)
+    return a, b - a, at_b - at_a, 1e-14 * (np.abs(at_a) + np.abs(at_b)) + 1e-300
 
 
 def _worst(violation, scale):

@@ -192,7 +192,7 @@ def from_margin(
     Example:
         >>> import jax.numpy as jnp, jaxbounds as jb
         >>> def phi(m, temperature):
-        ...     return temperature * xp.logaddexp(0.0, -m / temperature)
+        ...     return temperature * jnp.logaddexp(0.0, -m / temperature)
         >>> loss = jb.losses.from_margin(phi, smoothness=0.5, params=(0.5,), domain=(0.0, 1.0))
         >>> loss.name, float(loss.smoothness)
         ('phi', 0.5)
@@ -231,7 +231,7 @@ def from_score(
     Example:
         >>> import jax.numpy as jnp, jaxbounds as jb
         >>> def pseudo_huber(s, y, delta):
-        ...     return delta**2 * (xp.sqrt(1 + ((s - y) / delta) ** 2) - 1)
+        ...     return delta**2 * (jnp.sqrt(1 + ((s - y) / delta) ** 2) - 1)
         >>> loss = jb.losses.from_score(pseudo_huber, smoothness=1.0, params=(2.0,))
         >>> loss.classification
         False

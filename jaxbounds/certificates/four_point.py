@@ -68,7 +68,7 @@ def recall(model: Model, edit: Edit) -> Old:
     return Old(
         take(model.alpha, r), take(model.ref, r), xp.where(r < model.alpha.shape[0], take(rows.target, r), 1.0),
         take(rows.weight, r), take(rows.score, r), take(rows.score_abs, r), take(rows.cross, r), take(rows.norm_sq, r),
-        take(rows.fenchel, r), take(rows.square, r), take(model.w.astype(xp.float64), q), take(columns.v, q),
+        take(rows.fenchel, r), take(rows.square, r), take(model.w, q).astype(xp.float64), take(columns.v, q),
         take(columns.v_pad, q), take(columns.delta, q), take(columns.norm_sq, q), take(columns.negative, q),
         take(columns.positive, q),
     )  # fmt: skip
@@ -200,7 +200,10 @@ class Ledger:
         return up(F), T, up(P), a, up(smooth + 16 * U * xp.abs(a))
 
     def columns(self, point: Point):
-        """How v and e = w - u move; see `Columns`. May shrink alpha to keep v in the domain of psi*."""
+        """How v moves: (v, its error, change, error of the change, whole-row multiples, shrink of alpha, parts).
+
+        A bounded domain of psi* (L1) shrinks alpha, and with it v, until v fits.
+        """
         edit, old = self.edit, self.old
         new = self.c * self.loss.orientation(edit.target) * point.alpha
         kept = self.c_kept * self.loss.orientation(old.target) * old.alpha
@@ -263,13 +266,13 @@ def region(ledger: Ledger, point: Point, mid: bool = True, whole_rows: bool = Fa
         if not edit.all_cols:
             was = excess_bounds(model.problem.penalty.take(edit.cols), old.w, old.v, old.v_pad, lam)[0]
             excess = excess + xp.maximum(up(totals.excess) - down(xp.sum(xp.where(live, was, 0.0)), 64), 0.0)
-        rest_pad = xp.zeros(()) if edit.all_cols else totals.delta_pad
+        rest_pad = totals.delta_pad
         rest_sq = totals.delta_delta - xp.sum(old.delta**2)
         rest_metric = totals.delta_metric - xp.sum(lam * old.delta**2)
         slack_sq = growth(edit.d + 16) * totals.delta_delta
     e, e_pad = xp.where(live, e, 0.0), xp.where(live, e_pad, 0.0)
     if edit.all_cols:
-        rest_sq, slack_sq, rest_metric = (xp.zeros(()),) * 3
+        rest_sq, slack_sq, rest_metric, rest_pad = (xp.zeros(()),) * 4
     rest_sq = xp.maximum(rest_sq, 0.0)
     if ledger.euclidean:
         e_sq, e_sq_slack = lam_new * (rest_sq + xp.sum(e**2)), lam_new * slack_sq
@@ -302,17 +305,18 @@ def region(ledger: Ledger, point: Point, mid: bool = True, whole_rows: bool = Fa
     # ||c - w^||: untouched columns move by theta e, touched ones also by the step; columns that leave are not counted
     stays = live & ~edit.col_removed
     near = theta**2 * (off_sq + off_slack) + xp.sum(xp.where(stays, (step - theta * e) ** 2, 0.0))
-    far_pad = theta * pad / xp.sqrt(safe_lam) + theta * xp.sqrt(off_slack)
     if whole_rows:
-        near = theta**2 * (e_sq + e_sq_slack) / safe_lam
+        near, off_slack = theta**2 * (e_sq + e_sq_slack) / safe_lam, e_sq_slack / safe_lam
+    far_pad = theta * pad / xp.sqrt(safe_lam) + theta * xp.sqrt(off_slack)
     offset = norm_up(near, ledger.slots_q + 8)
     offset_low = xp.where(alone, xp.maximum(down(offset, ledger.slots_q + 16) - 2 * far_pad, 0.0), 0.0)
     return Region(
-        gap=gap, radius=radius, lam_min=safe_lam, theta=theta, dual_radius=dual, mu=mu, v_radius=v_radius, joint=up(joint, 16),
-        offset_low=offset_low, offset_up=up(offset + far_pad),
+        gap=gap, radius=radius, lam_min=safe_lam, theta=theta, dual_radius=dual, mu=mu, v_radius=v_radius,
+        joint=up(joint, 16), offset_low=offset_low, offset_up=up(offset + far_pad),
         reach=up((theta * E + radius) / xp.sqrt(safe_lam)), objective=objective(ledger, P, point.w),
         e_delta=e_delta, e_w=e_w, v_scale=ledger.kappa * shrink, w=point.w, e=e, e_pad=e_pad, v=v, v_pad=v_pad,
-        alpha=point.alpha, a=a, a_pad=a_pad, score=score, score_pad=s_pad, beta=beta,
+        alpha=point.alpha, a=a, a_pad=a_pad, score=score, score_pad=s_pad,
+        beta=beta, beta_size=xp.abs(new) + xp.abs(kept),
         primal=edit.penalty.strong_convexity is not None, dual=model.problem.loss.smoothness is not None,
     )  # fmt: skip
 
@@ -334,7 +338,7 @@ def shrunk_ball(ledger: Ledger, F, excess, E, gap, half):
 
 
 def spot_norm(ledger: Ledger, beta, moved, new, kept, e_delta, e_w):
-    """||w - u||^2 when v gains whole old rows: from stored row norms and products, rows apart by the triangle inequality.
+    """||w - u||^2 when v gains whole old rows, from stored norms and products; the triangle inequality joins rows.
 
     Returns:
         the square, its rounding slack, a bound on the error of w - u itself, and whether only one row is touched
@@ -372,5 +376,8 @@ def objective(ledger: Ledger, losses, w):
     values = xp.sum(xp.where(ledger.live, ledger.penalty_slots.value(w), 0.0))
     if not edit.all_cols:
         was = xp.sum(xp.where(ledger.live, ledger.penalty_slots.value(ledger.old.w), 0.0))
-        values = up(values, ledger.slots_q + 8) + xp.maximum(model.totals.psi - down(was, ledger.slots_q + 64), 0.0)
+        psi = model.totals.psi
+        if ledger.euclidean:  # the new penalty may be a multiple of the old one
+            psi = up(psi * (edit.penalty.strong_convexity / model.problem.penalty.strong_convexity))
+        values = up(values, ledger.slots_q + 8) + xp.maximum(psi - down(was, ledger.slots_q + 64), 0.0)
     return up(losses + values, ledger.slots_q + 64)

@@ -5,8 +5,8 @@ from jaxbounds.array import fori_loop, xp
 from jaxbounds.certificates.cached import cached_regions
 from jaxbounds.certificates.four_point import Ledger, Point, region
 from jaxbounds.certificates.region import Method
-from jaxbounds.changes import SetElements
 from jaxbounds.edit import prepare
+from jaxbounds.kinds import SetElements
 from jaxbounds.pytree import pytree
 from jaxbounds.rounding import TINY
 

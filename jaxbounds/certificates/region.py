@@ -3,8 +3,8 @@
 from abc import abstractmethod
 from typing import Any
 
-from jaxbounds.changes import Change
 from jaxbounds.edit import Edit, prepare
+from jaxbounds.kinds import Change
 from jaxbounds.model import Model
 from jaxbounds.pytree import pytree, static
 
@@ -46,6 +46,7 @@ class Region:
     score: Any  # (R,) x~_i.w
     score_pad: Any  # (R,)
     beta: Any  # (R,)
+    beta_size: Any  # (R,) the scale of beta's rounding error
     primal: bool = static(default=True)  # radius is meaningful
     dual: bool = static(default=True)
 

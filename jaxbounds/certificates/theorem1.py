@@ -32,7 +32,7 @@ class Theorem1(Method):
         if self.case not in (None, "i", "ii", "iii"):
             raise ValueError(f'case must be "i", "ii", "iii" or None, got {self.case!r}')
         if self.case in ("i", "iii") and problem.loss.smoothness is None:
-            raise ValueError(f"case ({self.case}) needs a smooth loss (property A), and {problem.loss.name} is not smooth")
+            raise ValueError(f"case ({self.case}) needs a smooth loss (property A), and {problem.loss.name} is not")
         if self.case in ("ii", "iii") and problem.penalty.strong_convexity is None:
             raise ValueError(
                 f"case ({self.case}) needs a strongly convex penalty (property B), and {problem.penalty.name} is not"

@@ -21,7 +21,7 @@ from jax import lax
 
 from jaxbounds.conjugate import bracket
 from jaxbounds.interfaces import Loss, Penalty
-from jaxbounds.matrix import Matrix, Sparse
+from jaxbounds.matrix import Dense, Matrix, Sparse
 from jaxbounds.pytree import pytree
 from jaxbounds.status import Status
 
@@ -200,7 +200,10 @@ def second(penalty: Penalty, w: jax.Array) -> jax.Array:
 
 
 def column_scale(matrix: Matrix, c: jax.Array) -> jax.Array:
-    """sum_i c_i x_ij^2."""
+    """sum_i c_i x_ij^2 for preconditioning, (d,); from a few thousand rows if the data are dense."""
+    if isinstance(matrix, Dense):
+        stride = max(1, matrix.shape[0] // 4096)
+        matrix, c = Dense(matrix.values[::stride]), c[::stride] * stride
     return matrix.map(jnp.square).rmatvec(c)
 
 
@@ -233,52 +236,59 @@ def factored(matrix: Matrix, weights: jax.Array, diagonal: jax.Array, mask: jax.
 
 
 def conjugate_gradients(apply, b, precondition, rtol, max_steps):
-    """Preconditioned CG for apply(p) = b until ||r|| <= rtol ||b|| in the preconditioner's norm: (p, steps)."""
+    """Preconditioned CG for A p = b until ||r|| <= rtol ||b|| in the preconditioner's norm: (p, B p, steps).
+
+    ``apply(p)`` returns (A p, B p); B is any linear map that comes free with A.
+    """
 
     def body(state):
-        p, r, z, direction, rz, k = state
-        image = apply(direction)
+        p, along, r, direction, rz, k = state
+        image, part = apply(direction)
         curvature = jnp.sum(direction * image)
         a = jnp.where(curvature > 0, rz / jnp.where(curvature > 0, curvature, 1.0), 0.0)
-        p, r = p + a * direction, r - a * image
+        p, along, r = p + a * direction, along + a * part, r - a * image
         z = precondition(r)
         new = jnp.sum(r * z)
-        direction = z + (new / rz) * direction
         # no positive curvature left, or not a number: stop
-        return p, r, z, direction, jnp.where((a > 0) & (new > 0), new, 0.0), k + 1
+        return p, along, r, z + (new / rz) * direction, jnp.where((a > 0) & (new > 0), new, 0.0), k + 1
 
     z = precondition(b)
     rz = jnp.sum(b * z)
     limit = rtol * rtol * rz
-    going = lambda state: (state[4] > limit) & (state[5] < max_steps)  # noqa: E731
-    state = lax.while_loop(going, body, (jnp.zeros_like(b), b, z, z, rz, jnp.zeros((), jnp.int32)))
-    return state[0], state[5]
+    along = jnp.zeros(jax.eval_shape(apply, b)[1].shape, jnp.float64)
+    first = (jnp.zeros_like(b), along, b, z, rz, jnp.zeros((), jnp.int32))
+    state = lax.while_loop(lambda state: (state[4] > limit) & (state[5] < max_steps), body, first)
+    return state[0], state[1], state[5]
 
 
 def newton_direction(task: Task, smooth: Smooth, w, q, rhs, mask, scale, rtol, damping, max_cg):
-    """(p, CG steps) with (psi'' + X^T diag(c f'') X + damping) p = rhs on the masked coordinates, p = 0 elsewhere.
+    """(p, X p, CG steps) with (psi'' + X^T diag(c f'') X + damping) p = rhs on the masked coordinates, else p = 0.
 
     ``scale`` is the column scale (d,) for the diagonal preconditioner; small problems are factored instead.
     """
+    matrix = task.matrix
     weights = task.c * smooth.second(q, task.y)
-    diagonal = second(task.penalty, w) + damping
+    diagonal = jnp.where(mask, second(task.penalty, w) + damping, 1.0)
     rhs = jnp.where(mask, rhs, 0.0)
-    if is_direct(task.matrix):
-        diagonal = jnp.where(mask, diagonal, 1.0)
-        precondition = factored(task.matrix, weights, diagonal, mask)
+    if is_direct(matrix):
+        precondition = factored(matrix, weights, diagonal, mask)
     else:
-        mean = jnp.sum(weights) / jnp.sum(task.c)
-        diagonal = jnp.where(mask, diagonal, 1.0)
-        jacobi = diagonal + jnp.where(mask, mean * scale, 0.0)
+        jacobi = diagonal + jnp.where(mask, jnp.sum(weights) / jnp.sum(task.c) * scale, 0.0)
         precondition = lambda r: r / jacobi  # noqa: E731
 
     def apply(p):
-        return jnp.where(mask, diagonal * p + task.matrix.normal(weights, p), 0.0)
+        scores = matrix.matvec(p)
+        return jnp.where(mask, diagonal * p + matrix.rmatvec(weights * scores), 0.0), scores
 
-    p, steps = conjugate_gradients(apply, rhs, precondition, rtol, max_cg)
+    p, ds, steps = conjugate_gradients(apply, rhs, precondition, rtol, max_cg)
     fine = jnp.all(jnp.isfinite(p)) & (jnp.sum(p * rhs) > 0)
-    steepest = rhs / (diagonal + jnp.where(mask, scale * jnp.max(weights / task.c), 0.0))
-    return jnp.where(mask, jnp.where(fine, p, steepest), 0.0), steps
+
+    def steepest():
+        down = rhs / (diagonal + jnp.where(mask, scale * jnp.max(weights / task.c), 0.0))
+        return down, matrix.matvec(down)
+
+    p, ds = lax.cond(fine, lambda: (p, ds), steepest)
+    return p, ds, steps
 
 
 def line_search(task: Task, smooth: Smooth, w, q, p, dq, primal, accuracy=0.3, steps=30):
@@ -327,6 +337,18 @@ def line_search(task: Task, smooth: Smooth, w, q, p, dq, primal, accuracy=0.3, s
     return jnp.where(start < 0, best, 0.0)
 
 
+@jax.custom_jvp
+def carry(value, model):
+    """value, with the derivative of model, which is not computed unless a derivative is taken."""
+    del model
+    return value
+
+
+@carry.defjvp
+def _carry_jvp(primals, tangents):
+    return primals[0], tangents[1]
+
+
 def with_derivatives(task: Task, w: jax.Array) -> jax.Array:
     """w unchanged, with the derivatives of the optimum by the implicit function theorem.
 
@@ -334,7 +356,8 @@ def with_derivatives(task: Task, w: jax.Array) -> jax.Array:
     """
     matrix, loss, y = task.matrix, task.loss, task.y
     frozen = lax.stop_gradient(task)
-    free = ~kinks(frozen.penalty, w.shape[0]) | (lax.stop_gradient(w) != 0)
+    w0 = lax.stop_gradient(w)
+    free = ~kinks(frozen.penalty, w.shape[0]) | (w0 != 0)
 
     def residual(w):
         w = jnp.where(free, w, 0.0)
@@ -342,8 +365,7 @@ def with_derivatives(task: Task, w: jax.Array) -> jax.Array:
         return jnp.where(free, task.penalty.subgradient(w)[0] - pull, w)
 
     def tangent_solve(_, b):
-        q = frozen.q(frozen.matrix.matvec(w0))
-        weights = frozen.c * frozen.loss.second(q, frozen.y)
+        weights = frozen.c * frozen.loss.second(frozen.q(frozen.matrix.matvec(w0)), frozen.y)
         diagonal = jnp.where(free, second(frozen.penalty, w0), 1.0)
 
         def apply(p):
@@ -353,13 +375,21 @@ def with_derivatives(task: Task, w: jax.Array) -> jax.Array:
         if is_direct(frozen.matrix):
             precondition = factored(frozen.matrix, weights, diagonal, free)
         else:
-            jacobi = diagonal + jnp.where(free, column_scale(frozen.matrix, weights), 0.0)
+            jacobi = diagonal + jnp.where(free, frozen.matrix.map(jnp.square).rmatvec(weights), 0.0)
             precondition = lambda r: r / jacobi  # noqa: E731
-        solve = lambda _, b: conjugate_gradients(apply, b, precondition, 1e-14, 10 * b.shape[0])[0]  # noqa: E731
-        return lax.custom_linear_solve(apply, b, solve, symmetric=True)
+        return symmetric_solve(apply, b, precondition)
 
-    w0 = lax.stop_gradient(w)
     return lax.custom_root(residual, w0, lambda _, start: start, tangent_solve)
+
+
+def symmetric_solve(apply, b, precondition=lambda r: r) -> jax.Array:
+    """A tight solution of apply(z) = b by CG, for a symmetric positive definite map; differentiable."""
+
+    def solve(_, b):
+        both = lambda z: (apply(z), jnp.zeros((), jnp.float64))  # noqa: E731
+        return conjugate_gradients(both, b, precondition, 1e-14, 10 * b.shape[0])[0]
+
+    return lax.custom_linear_solve(apply, b, solve, symmetric=True)
 
 
 def _legendre(task: Task, found: Solution, tol) -> Solution:
@@ -367,7 +397,7 @@ def _legendre(task: Task, found: Solution, tol) -> Solution:
     if not task.loss.defined_by_ref or task.penalty.dual_bound is None:
         return found
     task = lax.stop_gradient(task)
-    lo, _, attained = bracket(lambda r: -task.loss.dual(r, task.y), -found.alpha)
+    lo, _, attained, _ = bracket(lambda r: -task.loss.dual(r, task.y), -found.alpha)
     ref = jnp.where(attained, lo, found.ref)
     alpha = task.loss.dual(ref, task.y)
     gap = task.gap(found.w, task.q(task.matrix.matvec(found.w)), alpha, task.v(alpha), ref)
@@ -381,9 +411,5 @@ def finish(task: Task, best: Progress, tol) -> Solution:
     found = _legendre(task, report(lax.stop_gradient(best), tol), tol)
     w = with_derivatives(task, found.w)
     q = task.q(task.matrix.matvec(w))
-
-    def carry(value, model):  # value, with the derivative of model
-        return value + (model - lax.stop_gradient(model))
-
     alpha, primal = carry(found.alpha, task.loss.dual(q, task.y)), carry(found.primal, task.primal(w, q))
     return Solution(w, alpha, carry(found.ref, q), found.gap, primal, found.n_steps, found.status)

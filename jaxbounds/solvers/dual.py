@@ -15,12 +15,13 @@ from jaxbounds.solvers.common import (
     Smooth,
     Solution,
     Task,
-    conjugate_gradients,
+    carry,
     coordinate_step,
     finish,
     report,
     run,
     step_slope,
+    symmetric_solve,
 )
 from jaxbounds.solvers.newton import newton_step
 from jaxbounds.solvers.proximal import Path, composite_step, start_path
@@ -218,15 +219,11 @@ def _finish_kinked(task: Task, best: Progress, tol) -> Solution:
         return jnp.where(free, task.c * (alpha - step) / e, 0.0)
 
     def tangent_solve(linear, b):
-        apply = lambda z: jnp.where(free, linear(z), z)  # noqa: E731
-        solve = lambda _, b: conjugate_gradients(apply, b, lambda r: r, 1e-14, 10 * b.shape[0])[0]  # noqa: E731
-        return lax.custom_linear_solve(apply, jnp.where(free, b, 0.0), solve, symmetric=True)
+        return symmetric_solve(lambda z: jnp.where(free, linear(z), z), jnp.where(free, b, 0.0))
 
     alpha = lax.custom_root(residual, found.alpha, lambda _, start: start, tangent_solve)
     model = task.penalty.grad_conjugate(task.v(alpha))
-    w = found.w + (model - lax.stop_gradient(model))
+    w = carry(found.w, model)
     q = task.q(task.matrix.matvec(w))
-    primal = task.primal(w, q)
-    primal = found.primal + (primal - lax.stop_gradient(primal))
-    ref = found.ref + (q - lax.stop_gradient(q))
+    primal, ref = carry(found.primal, task.primal(w, q)), carry(found.ref, q)
     return Solution(w, alpha, ref, found.gap, primal, found.n_steps, found.status)

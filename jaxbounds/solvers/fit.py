@@ -10,15 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.sparse as sp
 
-from jaxbounds.array import on_host, put
-from jaxbounds.bounds import bound
-from jaxbounds.changes import Change, SetPenalty
-from jaxbounds.edit import bucket
+from jaxbounds.array import on_host, put, to_host
+from jaxbounds.edit import bucket, prepare
+from jaxbounds.kinds import Change
 from jaxbounds.matrix import Dense, Matrix, as_matrix
 from jaxbounds.model import Data, Model, remember
 from jaxbounds.penalties import Penalty
 from jaxbounds.problem import Problem, as_sample_weight, as_targets
-from jaxbounds.pytree import in_float64
+from jaxbounds.pytree import in_float64, is_traced
 from jaxbounds.solvers.common import Task
 from jaxbounds.solvers.default import default_solver
 from jaxbounds.status import Status
@@ -80,31 +79,27 @@ def fit(
     if solver is None:
         solver = default_solver(problem, n, d, not isinstance(matrix, Dense))
     solver.check(problem)
-    host = on_host(problem, matrix, y, weight, warm_start)
-    if host and not (np.isfinite(tol) and tol > 0):
+    concrete = not is_traced(problem, matrix, y, weight, warm_start, tol, max_steps)
+    if concrete and not (np.isfinite(tol) and tol > 0):
         raise ValueError(f"tol must be positive, got {tol}")
-    if callback is not None and not host:
+    if callback is not None and not concrete:
         raise ValueError("callback is called on the host and cannot be used inside jit, vmap or grad; leave it out")
     w0, alpha0 = _start(problem, warm_start, y, d)
     data = put(Data(matrix, y, weight))
     task = Task(problem.loss, problem.penalty, matrix, data.target, data.weight * problem.unit(n))
     task, w0, alpha0 = put((task, w0, alpha0))
-    if host and n * d <= _SMALL:
+    if concrete and n * d <= _SMALL:
         task, w0, alpha0 = _padded(task, w0, alpha0)
     steps = 1000 if max_steps is None else max_steps
-    tol_leaf, steps_leaf = put((np.float64(tol), np.int32(steps))) if host else (tol, steps)
+    tol_leaf, steps_leaf = put((np.float64(tol), np.int32(steps))) if concrete else (tol, steps)
     if callback is None:
         solution = _solve(solver, task, w0, alpha0, tol_leaf, steps_leaf)
     else:
         solution = _solve_in_chunks(solver, task, w0, alpha0, tol_leaf, steps, callback)
-    w, alpha, ref = solution.w[:d], solution.alpha[:n], solution.ref[:n]
-    if host:
-        w, alpha, ref = (np.asarray(a)[:k] for a, k in ((solution.w, d), (solution.alpha, n), (solution.ref, n)))
-        w = w.astype(matrix.dtype)
-    else:
-        w = w.astype(matrix.dtype)
-    model = remember(problem, data, w, alpha, ref, solution.status, solution.n_steps)
-    if host:
+    found = solution.w, solution.alpha, solution.ref
+    w, alpha, ref = (a[:k] for a, k in zip(to_host(found) if on_host(found) else found, (d, n, n), strict=True))
+    model = remember(problem, data, w.astype(matrix.dtype), alpha, ref, solution.status, solution.n_steps)
+    if concrete:
         _warn(model, tol)
     return model
 
@@ -131,40 +126,24 @@ def refit(model: Model, change: Change, **options) -> Model:
     """
     if model.data is None:
         raise ValueError("refit needs the data, and this model was stored without it; use change.apply and fit instead")
-    data = model.data
+    data, edit = model.data, prepare(model, change)
     X, y, weight = change.apply(data.matrix, np.asarray(data.target), np.asarray(data.weight))
-    problem = changed_problem(model, change)
-    bounds = bound(model, change)
-    columns = np.asarray(bounds.column_map)
-    old = np.concatenate([np.asarray(model.w, np.float64), np.zeros(len(columns) - model.w.shape[0])])
-    unit = keep_n_unit(model, change)
-    if unit is not None:  # keep_n: the mean still divides by the old number of rows
-        weight = np.ones(len(y)) if weight is None else weight
-        weight = weight * (unit * len(y))
-    options.setdefault("warm_start", old[columns >= 0])
+    rows, columns = _kept(edit.n, edit.rows, edit.row_removed), _kept(edit.d, edit.cols, edit.col_removed)
+    problem = dataclasses.replace(model.problem, penalty=put(edit.penalty.take(columns)))
+    spread = lambda a, size: np.pad(np.asarray(a, np.float64), (0, size - a.shape[0]))  # noqa: E731
+    old = dataclasses.replace(
+        model, w=spread(model.w, edit.d)[columns], alpha=spread(model.alpha, edit.n)[rows], data=None
+    )
+    unit = problem.unit(len(y))
+    if edit.unit != unit:  # keep_n: the mean still divides by the old number of rows
+        weight = np.asarray(weight) * (float(edit.unit) / unit)
+    options.setdefault("warm_start", old)
     return fit(problem, X, y, sample_weight=weight, **options)
 
 
-def changed_problem(model: Model, change: Change) -> Problem:
-    """The problem after a change: another penalty, and no parameters of columns that left."""
-
-    penalty = model.problem.penalty
-    for part in change.parts():
-        if isinstance(part, SetPenalty):
-            penalty = part.penalty
-    columns = np.flatnonzero(np.asarray(bound(model, change).column_map) >= 0)
-    return dataclasses.replace(model.problem, penalty=put(penalty.take(columns)))
-
-
-def keep_n_unit(model: Model, change: Change):
-    """1/n of the new problem if it differs from what the number of its rows gives, else None."""
-    if model.problem.scale != "mean":
-        return None
-    bounds = bound(model, change)
-    edit = bounds.parts[0][0]
-    rows = int(np.sum(np.asarray(bounds.row_map) >= 0))
-    unit = float(edit.unit)
-    return None if unit == 1.0 / rows else unit
+def _kept(size: int, index, removed):
+    """The numbers below size that are not removed; index may be padded with numbers past the end."""
+    return np.setdiff1d(np.arange(size), np.asarray(index)[np.asarray(removed)])
 
 
 def _check_parameters(penalty: Penalty, d: int) -> None:
@@ -252,8 +231,8 @@ def _warn(model: Model, tol: float) -> None:
         return
     relative = float(model.gap) / max(abs(float(model.primal)), 1e-300)
     warnings.warn(
-        f"fit stopped after {int(model.n_steps)} steps with a relative duality gap of {relative:.1e}, tol is {tol:.1e}. "
-        f"{status.advice}",
+        f"fit stopped after {int(model.n_steps)} steps with a relative duality gap of {relative:.1e}, tol is "
+        f"{tol:.1e}. {status.advice}",
         FitWarning,
         stacklevel=4,
     )

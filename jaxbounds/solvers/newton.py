@@ -33,7 +33,7 @@ class _State:
 def forcing(progress: Progress, tol) -> jax.Array:
     """How accurately to solve for a Newton step: the square root of the relative gap, but no further than tol asks."""
     relative = jnp.maximum(progress.relative_gap(), 1e-300)
-    return jnp.clip(jnp.maximum(jnp.sqrt(relative), 0.3 * jnp.sqrt(tol / relative)), 1e-10, 0.25)
+    return jnp.clip(jnp.maximum(jnp.sqrt(relative), 0.3 * jnp.sqrt(tol / relative)), 1e-10, 0.1)
 
 
 def newton_step(task: Task, smooth: Smooth, w, s, v, scale, rtol, primal, max_cg, mask=None, damping=0.0):
@@ -41,8 +41,7 @@ def newton_step(task: Task, smooth: Smooth, w, s, v, scale, rtol, primal, max_cg
     q = task.q(s)
     mask = jnp.ones(w.shape, bool) if mask is None else mask
     rhs = v - task.penalty.subgradient(w)[0]
-    p, steps = newton_direction(task, smooth, w, q, rhs, mask, scale, rtol, damping, max_cg)
-    ds = task.matrix.matvec(p)
+    p, ds, steps = newton_direction(task, smooth, w, q, rhs, mask, scale, rtol, damping, max_cg)
     t = line_search(task, smooth, w, q, p, task.loss.orientation(task.y) * ds, primal)
     return w + t * p, s + t * ds, t > 0, steps
 

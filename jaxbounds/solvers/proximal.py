@@ -116,10 +116,10 @@ def composite_step(task: Task, smooth: Smooth, path: Path, rtol, gap, primal, ma
     relative = jnp.minimum(gap / jnp.maximum(jnp.abs(primal), TINY), 1.0)
     curvature = jnp.max(path.metric) * path.lipschitz
     damping = curvature * jnp.maximum(1e-3 * jnp.minimum(relative, 1.0), 1e-14)
-    p, steps = newton_direction(task, smooth, w, q, rhs, mask, path.metric, rtol, damping, max_cg)
+    p, ds, steps = newton_direction(task, smooth, w, q, rhs, mask, path.metric, rtol, damping, max_cg)
     crossing = kinked & (w * (w + p) < 0)
     full = jnp.where(crossing, 0.0, w + p)
-    s_full = task.matrix.matvec(full)
+    s_full = lax.cond(jnp.any(crossing), lambda: task.matrix.matvec(full), lambda: s + ds)
     change = jnp.sum(task.c * (smooth.value(task.q(s_full), task.y) - smooth.value(q, task.y)))
     change = change + jnp.sum(penalty.value(full) - penalty.value(w))
     descent = directional(penalty, w, full - w) - jnp.sum(task.c * smooth.dual(q, task.y) * (task.q(s_full) - q))
@@ -127,7 +127,6 @@ def composite_step(task: Task, smooth: Smooth, path: Path, rtol, gap, primal, ma
     accepted = (change <= 1e-3 * descent) | (small & (descent <= 0))
 
     def search():
-        ds = task.matrix.matvec(p)
         t = line_search(task, smooth, w, q, p, task.loss.orientation(task.y) * ds, primal)
         return w + t * p, s + t * ds
 

@@ -1,0 +1,374 @@
+"""Penalties against 60-digit arithmetic and brute force; nothing here trusts the library's own formulas."""
+
+import copy
+import pickle
+
+import jax
+import jax.numpy as jnp
+import mpmath as mp
+import numpy as np
+import pytest
+
+from jaxbounds import penalties
+from jaxbounds.array import to_host
+
+U = 2.0**-53
+TINY = 1e-306
+RNG = np.random.default_rng(11)
+
+
+@pytest.fixture
+def x64():
+    with jax.enable_x64(True):
+        yield
+
+
+@pytest.fixture(autouse=True)
+def digits():
+    with mp.workdps(120):
+        yield
+
+
+def big(x):
+    return mp.mpf(float(x))
+
+
+class Truth:
+    """psi, psi* and grad psi* of one coefficient in mpmath; `kink` is the dual value where psi* has one."""
+
+    def __init__(self, psi, conjugate, primal, kink=0.0, strong=None, bound=None):
+        self.psi, self.conjugate, self.primal = psi, conjugate, primal
+        self.kink, self.strong, self.bound = kink, strong, bound
+
+    def young(self, w, v):
+        return self.psi(big(w)) + self.conjugate(big(v)) - big(w) * big(v)
+
+
+def net(lam, l1):
+    m, k = big(lam), big(l1)
+
+    def soft(v):
+        return mp.sign(v) * max(abs(v) - k, 0)
+
+    return Truth(
+        lambda w: m / 2 * w * w + k * abs(w), lambda v: soft(v) ** 2 / (2 * m), lambda v: soft(v) / m, l1, strong=lam
+    )
+
+
+def power(lam, q):
+    m, q = big(lam), big(q)
+
+    def primal(v):
+        return mp.sign(v) * (abs(v) / m) ** (1 / (q - 1))
+
+    return Truth(lambda w: m / q * abs(w) ** q, lambda v: m * (1 - 1 / q) * (abs(v) / m) ** (1 + 1 / (q - 1)), primal)
+
+
+def lasso(kappa):
+    k = big(kappa)
+    return Truth(lambda w: k * abs(w), lambda v: mp.mpf(0), lambda v: mp.mpf(0), kappa, bound=kappa)
+
+
+def quartic(w, lam):
+    return lam / 2 * w**2 + w**4
+
+
+def kinked(w, lam, l1):
+    return lam / 2 * w**2 + l1 * jnp.abs(w)
+
+
+def logcosh(w):
+    return jnp.logaddexp(w, -w) - np.log(2.0)
+
+
+def sparse_conjugate(v, lam, l1):
+    return jnp.maximum(jnp.abs(v) - l1, 0.0) ** 2 / (2 * lam)
+
+
+TRUTHS = {
+    "l2": (lambda: penalties.l2(0.3), net(0.3, 0.0)),
+    "elastic_net": (lambda: penalties.elastic_net(0.3, 0.7), net(0.3, 0.7)),
+    "elastic_net(1e-8)": (lambda: penalties.elastic_net(1e-8, 0.7), net(1e-8, 0.7)),
+    "l1": (lambda: penalties.l1(0.7), lasso(0.7)),
+    "lq(1.05)": (lambda: penalties.lq(0.3, 1.05), power(0.3, 1.05)),
+    "lq(1.5)": (lambda: penalties.lq(0.3, 1.5), power(0.3, 1.5)),
+    "lq(2)": (lambda: penalties.lq(0.3, 2), power(0.3, 2.0)),
+    "lq(4)": (lambda: penalties.lq(0.3, 4), power(0.3, 4.0)),
+}
+USERS = {
+    "kinked": (lambda: penalties.from_function(kinked, 0.3, (0.3, 0.7), smooth=False), net(0.3, 0.7)),
+    "kinked, not declared": (lambda: penalties.from_function(kinked, None, (0.3, 0.7), smooth=False), net(0.3, 0.7)),
+    "kinked, conjugate": (
+        lambda: penalties.from_function(kinked, 0.3, (0.3, 0.7), conjugate=sparse_conjugate, smooth=False),
+        net(0.3, 0.7),
+    ),
+}
+ALL = {**TRUTHS, **USERS}
+
+
+@pytest.fixture(params=list(TRUTHS))
+def case(request):
+    build, truth = TRUTHS[request.param]
+    return build(), truth
+
+
+@pytest.fixture(params=list(ALL))
+def any_case(request):
+    build, truth = ALL[request.param]
+    return build(), truth
+
+
+def magnitudes(low, high, n):
+    return 10 ** RNG.uniform(low, high, n) * RNG.choice([-1.0, 1.0], n)
+
+
+def points(truth, n):
+    """(w, v): v of all sizes and at the kink of psi*, w = u exactly, near u to the last bit, and anywhere."""
+    near = (truth.kink or 0.3) * (1 + magnitudes(-17, -1, n))
+    v = np.concatenate([RNG.uniform(-2, 2, n), near, magnitudes(-9, 1, n)])
+    if truth.bound is not None:
+        v = np.clip(v, -truth.bound, truth.bound)
+    u = np.array([float(truth.primal(big(x))) for x in v])
+    choice = RNG.integers(0, 4, 3 * n)
+    w = np.select([choice == 0, choice == 1], [u, u * (1 + magnitudes(-17, 0.5, 3 * n))], magnitudes(-8, 1, 3 * n))
+    return np.where(choice == 3, -w, w), v
+
+
+# ---------------------------------------------------------------- Fenchel-Young terms
+
+
+@pytest.mark.parametrize("path", ["jit", "host"])
+def test_fenchel_young_is_never_below_the_truth_and_tight(any_case, path, x64):
+    penalty, truth = any_case
+    user = not hasattr(penalty, "lam") and not hasattr(penalty, "kappa")
+    w, v = points(truth, 60)
+    if path == "jit":
+        both = jax.jit(lambda p, w, v: (p.fenchel_young(w, v), p.excess(w, v)))(penalty, jnp.asarray(w), jnp.asarray(v))
+    else:
+        host = to_host(penalty)
+        both = host.fenchel_young(w, v), host.excess(w, v)
+    noise, floor = (64 * U, 1e-27) if user else (0.0, TINY)
+    for x, d, young, excess in zip(w, v, *map(np.asarray, both), strict=True):
+        exact, u = max(truth.young(x, d), 0), truth.primal(big(d))
+        size = truth.psi(big(x)) + truth.conjugate(big(d)) + abs(big(x) * big(d))
+        assert young >= 0 and excess >= 0
+        assert big(young) >= exact * (1 - 16 * U) - TINY, (x, d, young, float(exact))
+        scale = mp.sqrt(truth.strong / 2 if truth.strong else 0) * abs(u)
+        if hasattr(penalty, "q"):
+            rounding = 1e-13 * size / (float(penalty.q) - 1) ** 2
+        else:
+            rounding = (8 * U * scale) ** 2
+        wide = (mp.sqrt(exact) * (1 + mp.mpf(1e-9)) + 8 * U * scale) ** 2
+        assert big(young) <= wide + rounding + noise * size + floor, (x, d, young, float(exact))
+        lam = big(truth.strong) if penalty.strong_convexity is not None else 0
+        true_excess = max(exact - lam / 2 * (big(x) - u) ** 2 - mp.mpf(1e-100) * size, 0)
+        assert big(excess) >= true_excess - 32 * U * abs(true_excess) - 16 * U * (exact if user else 0) - TINY
+        slack = 1e-6 * exact + (noise + 64 * U) * size if user else 64 * U * abs(true_excess)
+        assert big(excess) <= true_excess + slack + rounding + floor or truth.strong is None
+
+
+def test_values_conjugates_and_primal_points(case, x64):
+    penalty, truth = case
+    w, v = points(truth, 20)
+    value, conjugate, u = (np.asarray(x) for x in (penalty.value(w), penalty.conjugate(v), penalty.grad_conjugate(v)))
+    low, high = (np.asarray(x) for x in penalty.conjugate_interval(v, v))
+    for k, (x, d) in enumerate(zip(w, v, strict=True)):
+        psi, exact = truth.psi(big(x)), truth.primal(big(d))
+        power = 1
+        if hasattr(penalty, "q"):
+            power = (2 + abs(mp.log(abs(big(d)) / 0.3))) / (float(penalty.q) - 1)
+        assert abs(value[k] - psi) <= 16 * U * psi + TINY
+        assert abs(conjugate[k] - truth.conjugate(big(d))) <= 8 * U * (2 + power) * truth.conjugate(big(d)) + TINY
+        assert abs(u[k] - exact) <= 4 * U * (2 + power) * abs(exact) + TINY
+        assert low[k] - TINY <= exact <= high[k] + TINY
+        if truth.bound is None:
+            assert high[k] - low[k] <= 16 * U * (2 + power) * abs(exact) + TINY
+
+
+def test_outside_the_domain_of_the_conjugate(x64):
+    penalty = penalties.l1(0.7)
+    v = np.array([-0.8, np.nextafter(0.7, 1.0), np.nan, 0.7, -0.7])
+    w = np.array([1.0, 0.0, 1.0, 2.0, 2.0])
+    for got in (penalty.fenchel_young(w, v), penalty.excess(w, v), penalty.conjugate(v)):
+        assert np.array_equal(np.isposinf(got), [True, True, True, False, False])
+    low, high = penalty.conjugate_interval(np.array([-0.7, -0.6, -0.7, 0.7]), np.array([0.6, 0.7, 0.7, 0.7]))
+    assert np.array_equal(low, [-np.inf, 0, -np.inf, 0]) and np.array_equal(high, [0, np.inf, np.inf, np.inf])
+
+
+def test_conjugate_interval_is_unbounded_where_the_derivative_saturates(x64):
+    penalty = penalties.from_function(logcosh)
+    low, high = penalty.conjugate_interval(np.array([-1.0, -0.5, 1.2]), np.array([0.5, 1.0, 1.3]))
+    assert np.isneginf(low[0]) and np.isposinf(high[1]) and np.isposinf(high[2])
+    assert np.isclose(low[1], np.arctanh(-0.5)) and np.isclose(high[0], np.arctanh(0.5))
+    assert np.isposinf(penalty.fenchel_young(np.array([1.0]), np.array([1.2]))[0])
+
+
+# ---------------------------------------------------------------- proximal points, subgradients, level sets
+
+
+def test_subgradients_and_proximal_points(any_case, x64):
+    penalty, truth = to_host(any_case[0]), any_case[1]
+    w = np.concatenate([np.linspace(-3, 3, 25), magnitudes(-8, 1, 10)])
+    low, high = (np.asarray(x) for x in penalty.subgradient(w))
+    for k, x in enumerate(w):  # a subgradient supports psi from below
+        for other in (-2.5, -1e-3, 0.0, x * 1.01, x * 0.99, 1e-3, 4.0):
+            for slope in (low[k], high[k]):
+                line = truth.psi(big(x)) + big(slope) * (big(other) - big(x))
+                assert line <= truth.psi(big(other)) + 1e-14 * (1 + abs(line))
+    for step in (1e-3, 0.4, 50.0):
+        x = np.asarray(penalty.prox(w, step))
+        low, high = (np.asarray(v) for v in penalty.subgradient(x))
+        force, slack = (w - x) / step, 1e-11 * (1 + np.abs(w) / step)
+        assert np.all((force >= low - slack) & (force <= high + slack))
+    low, high = penalty.subgradient(np.zeros(1))
+    if truth.kink:
+        assert np.isclose(low[0], -truth.kink) and np.isclose(high[0], truth.kink)
+
+
+def test_second_derivatives(x64):
+    w = np.array([-2.0, 0.5, 3.0])
+    assert np.array_equal(penalties.l2(0.3).second(w), [0.3] * 3)
+    assert np.array_equal(penalties.elastic_net(0.3, 1).second(w), [0.3] * 3)
+    assert np.array_equal(penalties.l1(0.3).second(w), [0.0] * 3)
+    assert np.allclose(penalties.lq(0.3, 3).second(w), 0.6 * np.abs(w))
+    assert np.all(np.isfinite(penalties.lq(0.3, 1.5).second(np.zeros(1))))
+    assert np.allclose(penalties.from_function(quartic, 0.1, (0.1,)).second(w), 0.1 + 12 * w**2)
+
+
+def test_level_sets(any_case, x64):
+    penalty, truth = to_host(any_case[0]), any_case[1]
+    if penalty.strong_convexity is None and penalty.level(1.0) is None:
+        return
+    for value in (0.0, 1e-12, 0.3, 40.0):
+        edge = float(penalty.level(value))
+        assert truth.psi(big(edge)) >= big(value) * (1 - 1e-14)
+        if not hasattr(penalty, "fn"):
+            assert truth.psi(big(edge) * (1 - mp.mpf(1e-13))) <= value
+
+
+# ---------------------------------------------------------------- per-column parameters
+
+
+def test_vectors_are_per_column_and_can_be_taken(x64):
+    lam, l1, q = np.array([0.1, 0.5, 2.0]), np.array([0.0, 0.2, 1.0]), np.array([1.5, 2.0, 3.0])
+    w, v = np.array([1.0, -2.0, 0.5]), np.array([0.3, -0.6, 2.0])
+    cols = np.array([2, 0], np.int32)
+    made = {
+        "l2": (penalties.l2(lam), lambda k: penalties.l2(lam[k])),
+        "net": (penalties.elastic_net(lam, l1), lambda k: penalties.elastic_net(lam[k], l1[k])),
+        "mixed": (penalties.elastic_net(0.2, l1), lambda k: penalties.elastic_net(0.2, l1[k])),
+        "l1": (penalties.l1(lam), lambda k: penalties.l1(lam[k])),
+        "lq": (penalties.lq(lam, q), lambda k: penalties.lq(lam[k], q[k])),
+        "user": (penalties.from_function(kinked, lam, (lam, l1)), lambda k: penalties.elastic_net(lam[k], l1[k])),
+    }
+    for whole, single in made.values():
+        traced = jax.jit(lambda p: p.take(cols))(whole)
+        for part, at in ((to_host(whole), np.arange(3)), (to_host(whole).take(cols), cols), (to_host(traced), cols)):
+            young, value = np.asarray(part.fenchel_young(w[at], v[at])), np.asarray(part.value(w[at]))
+            level = part.level(np.full(len(at), 0.3))
+            for i, k in enumerate(at):
+                one = to_host(single(k))
+                assert np.isclose(value[i], one.value(w[k]), rtol=1e-14)
+                expected = float(one.fenchel_young(w[k], v[k]))
+                assert young[i] == expected or np.isclose(young[i], expected, rtol=1e-10, atol=1e-14)
+                assert level is None or np.isclose(level[i], one.level(0.3)) or whole is made["user"][0]
+    assert np.array_equal(made["l2"][0].take(np.array([7], np.int32)).lam, [2.0])  # out of range: the last
+    assert penalties.l2(0.5).take(cols).lam.shape == ()
+
+
+# ---------------------------------------------------------------- gradients
+
+
+@pytest.mark.parametrize("name", ["l2", "elastic_net", "l1", "lq(1.5)", "lq(4)", "kinked"])
+def test_gradients_are_finite_and_right(name, x64):
+    penalty = ALL[name][0]()
+    w = jnp.concatenate([jnp.linspace(-3, 3, 13), jnp.zeros(2)])
+    v = jnp.concatenate([jnp.linspace(-0.65, 0.55, 13), jnp.zeros(1), 0.3 * jnp.ones(1)])
+    calls = {
+        "young": lambda w, v: jnp.sum(penalty.fenchel_young(w, v)),
+        "excess": lambda w, v: jnp.sum(penalty.excess(w, v)),
+        "prox": lambda w, v: jnp.sum(penalty.prox(w, jnp.float64(0.4))),
+        "primal": lambda w, v: jnp.sum(penalty.grad_conjugate(v)),
+        "value": lambda w, v: jnp.sum(penalty.value(w)),
+    }
+    grads = jax.jit(lambda w, v: {k: jax.grad(call, (0, 1))(w, v) for k, call in calls.items()})(w, v)
+    assert all(np.all(np.isfinite(g)) for g in jax.tree.leaves(grads))
+    u = penalty.grad_conjugate(v)
+    away = np.abs(np.asarray(w)) > 1e-3
+    slope = np.asarray(penalty.subgradient(w)[0])
+    tol = 1e-6 if name == "kinked" else 1e-10
+    assert np.allclose(grads["young"][0][away], (slope - np.asarray(v))[away], rtol=tol, atol=tol)
+    assert np.allclose(grads["young"][1][away], np.asarray(u - w)[away], rtol=tol, atol=tol)
+    if name == "lq(4)":
+        steps = [np.asarray(penalty.prox(w + h, jnp.float64(0.4))) for h in (1e-5, -1e-5)]
+        assert np.allclose(grads["prox"][0], (steps[0] - steps[1]) / 2e-5, atol=1e-8)
+
+
+def test_parameters_have_gradients(x64):
+    w, v = jnp.array([1.0, -2.0]), jnp.array([0.3, -0.9])
+    for build, at in ((penalties.l2, 0.4), (lambda x: penalties.from_function(quartic, 0.1, (x,)), 0.4)):
+        call = jax.jit(lambda x, build=build: jnp.sum(build(x).value(w) + build(x).grad_conjugate(v)))
+        got, step = jax.grad(call)(at), 1e-6
+        assert np.isclose(got, (call(at + step) - call(at - step)) / (2 * step), rtol=1e-5)
+
+
+# ---------------------------------------------------------------- objects
+
+
+@pytest.mark.parametrize(
+    "call, error, text",
+    [
+        (lambda: penalties.l2(0.0), ValueError, "lam = 0 is not allowed"),
+        (lambda: penalties.l2([1.0, -2.0]), ValueError, r"lam\[1\] = -2"),
+        (lambda: penalties.l2([[1.0]]), ValueError, r"lam .* shape \(1, 1\)"),
+        (lambda: penalties.l2([]), ValueError, "lam"),
+        (lambda: penalties.l2("1"), TypeError, "lam"),
+        (lambda: penalties.l2(True), TypeError, "lam"),
+        (lambda: penalties.l2(np.inf), ValueError, "lam"),
+        (lambda: penalties.elastic_net(1.0, -1e-3), ValueError, "l1 = -0.001 .* at least 0"),
+        (lambda: penalties.elastic_net(0, 1), ValueError, "lam"),
+        (lambda: penalties.l1(np.nan), ValueError, "kappa"),
+        (lambda: penalties.lq(1.0, 1.0), ValueError, "q = 1 .* greater than 1"),
+        (lambda: penalties.lq(-1.0, 2.0), ValueError, "lam"),
+        (lambda: penalties.from_function(2.0), TypeError, "psi_j must be a function"),
+        (lambda: penalties.from_function(logcosh, 0.0), ValueError, "strong_convexity"),
+        (lambda: penalties.from_function(logcosh, smooth=1), TypeError, "smooth"),
+        (lambda: penalties.from_function(logcosh, conjugate=1), TypeError, "conjugate must be a function"),
+        (lambda: penalties.from_function(quartic, params=0.1), TypeError, "params"),
+    ],
+)
+def test_bad_numbers_are_refused(call, error, text):
+    with pytest.raises(error, match=text):
+        call()
+
+
+@pytest.mark.parametrize("enabled", [False, True])
+def test_parameters_stay_float64(enabled):
+    with jax.enable_x64(enabled):
+        made = [
+            penalties.l2(1),
+            penalties.l2(np.array([1, 2], np.int32)),
+            penalties.elastic_net(np.float32(0.5), 0),
+            penalties.lq(0.1, 2),
+            penalties.from_function(quartic, 0.1, (0.1,)),
+            jax.vmap(penalties.l2)(np.array([0.1, 0.2])),
+            jax.jit(penalties.l2)(0.1),
+        ]
+        for penalty in made:
+            for same in (penalty, pickle.loads(pickle.dumps(penalty)), copy.copy(penalty), copy.deepcopy(penalty)):
+                leaves = jax.tree.leaves(same)
+                assert all(leaf.dtype == jnp.float64 and isinstance(leaf, jax.Array) for leaf in leaves)
+                assert all(np.array_equal(a, b) for a, b in zip(leaves, jax.tree.leaves(penalty), strict=True))
+        value = penalties.l2(1 / 3).value(np.array([1 / 3]))
+        assert value.dtype == np.float64 and abs(float(value[0]) - 1 / 54) < 1e-17
+
+
+def test_names_and_properties():
+    made = {name: build() for name, (build, _) in ALL.items()}
+    assert made["l2"].quadratic and not any(p.quadratic for name, p in made.items() if name != "l2")
+    smooth = {name for name, p in made.items() if p.smooth}
+    assert smooth == {"l2", "lq(1.05)", "lq(1.5)", "lq(2)", "lq(4)"}
+    assert made["l1"].dual_bound is not None and made["l2"].dual_bound is None
+    assert {p.name for p in made.values()} == {"l2", "elastic_net", "l1", "lq", "kinked"}
+    assert penalties.from_function(logcosh).smooth and penalties.from_function(logcosh).strong_convexity is None
+    assert float(made["elastic_net"].strong_convexity) == 0.3 and made["lq(2)"].strong_convexity is None

@@ -1,0 +1,148 @@
+"""The table of cells against full retraining by the oracle: every certificate must hold the true new optimum."""
+
+import itertools
+
+import numpy as np
+import oracle
+import pytest
+import scipy.sparse as sp
+import table
+
+import jaxbounds as jb
+
+SLACK = 2e-9  # the oracle's own error
+
+
+def inside(interval, truth, what, slack=SLACK):
+    lower, upper = np.asarray(interval.lower, float), np.asarray(interval.upper, float)
+    assert lower.shape == upper.shape == np.shape(truth), what
+    assert not np.any(np.isnan(lower) | np.isnan(upper)), what
+    room = slack * (1 + np.abs(truth))
+    bad = ~((lower <= truth + room) & (upper >= truth - room))
+    assert not np.any(bad), (what, lower[bad], np.asarray(truth)[bad], upper[bad])
+
+
+def check(made: table.Made, bounds: jb.Bounds, what: str):
+    """All that bounds say, against the truth."""
+    w, alpha, n_old = made.w, made.alpha, len(made.y)
+    assert int(bounds.status) != jb.Status.INVALID, what
+    assert float(bounds.gap) >= 0 and float(bounds.radius) >= 0 and float(bounds.dual_radius) >= 0, what
+    inside(bounds.w(), w, f"{what} w")
+    inside(bounds.alpha(), alpha, f"{what} alpha")
+    scores = made.X_test @ w
+    inside(bounds.scores(made.X_test), scores, f"{what} scores")
+    inside(bounds.scores(sp.csr_array(made.X_test)), scores, f"{what} scores of sparse rows")
+    labels = np.asarray(bounds.labels(made.X_test))
+    wrong = (labels * scores < 0) & (np.abs(scores) > SLACK)
+    assert not np.any(wrong), f"{what} labels"
+    np.testing.assert_array_equal(bounds.decided(made.X_test), labels != 0)
+    base = np.append(np.asarray(bounds.model.w, float), np.zeros(made.d - len(bounds.model.w)))
+    inside(bounds.distance, np.linalg.norm(w - base), f"{what} distance")
+    assert np.all(np.abs(alpha[np.asarray(bounds.inactive_rows())]) <= SLACK), f"{what} rows"
+    assert np.all(np.abs(w[np.asarray(bounds.inactive_columns())]) <= SLACK), f"{what} columns"
+    for map_, kept, size in ((bounds.row_map, made.rows, made.n), (bounds.column_map, made.cols, made.d)):
+        expected = np.full(size, -1)
+        expected[kept] = np.arange(len(kept))
+        np.testing.assert_array_equal(map_, expected)
+    removed = np.setdiff1d(np.arange(n_old), made.rows)
+    assert np.all(np.asarray(bounds.alpha().lower)[removed] == 0) and np.all(np.asarray(bounds.alpha().upper)[removed] == 0)
+
+
+def methods(made: table.Made):
+    """The certificates whose assumptions hold before and after the change."""
+    yield from table.METHODS
+    smooth = made.problem.loss.smoothness is not None
+    convex = table.strong(made.cell.penalty)
+    for case, holds in (("i", smooth), ("ii", convex), ("iii", smooth and convex)):
+        if holds:
+            yield jb.Theorem1(case)
+
+
+def check_cell(cell: table.Cell, seed: int = 0):
+    made = table.make(cell, seed)
+    change, told = made.change(), made.change(old_values=True)
+    rng = np.random.default_rng(seed)
+    for start, model in (("optimum", made.model()), ("inexact", made.inexact(rng))):
+        assert float(model.gap) >= 0
+        radii = {}
+        for method in methods(made):
+            what = f"{cell} {start} {method}"
+            bounds = jb.bound(model, change, method)
+            check(made, bounds, what)
+            radii[type(method)] = min(float(bounds.radius), radii.get(type(method), np.inf))
+        check_order(radii)
+        bare = model.without_data()
+        for method in table.METHODS:
+            bounds = jb.bound(bare, told, method)
+            check(made, bounds, f"{cell} {start} {method} without data")
+            assert float(bounds.radius) >= radii[type(method)] * (1 - 1e-9)
+
+
+def check_order(radii):
+    first, mid, partial = (radii[kind] for kind in (jb.Theorem1, jb.Cached, jb.Partial))
+    if np.isfinite(first):
+        assert mid <= first / np.sqrt(2) * (1 + 1e-6) + 1e-12
+        assert partial <= mid
+
+
+@pytest.mark.parametrize("cell", table.pairwise(), ids=str)
+def test_cell(cell):
+    check_cell(cell)
+
+
+GROUPS = [key for key, _ in itertools.groupby(sorted({cell[:3] for cell in table.every_cell()}))]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("group", GROUPS, ids="-".join)
+def test_every_cell(group):
+    for cell in table.every_cell():
+        if cell[:3] == group:
+            for seed in (1, 2):
+                check_cell(cell, seed)
+
+
+def test_cover():
+    """The default run meets every pair of loss and penalty, and every certificate with every change."""
+    cells = table.pairwise()
+    assert {c.change for c in cells} == set(table.CHANGES)
+    wanted = {(c.loss, c.penalty) for c in table.every_cell()}
+    assert {(c.loss, c.penalty) for c in cells} == wanted
+    assert len(wanted) == len(table.LOSSES) * len(table.PENALTIES) - 3  # hinge with l1 and lq has neither property
+
+
+@pytest.mark.parametrize("penalty", ["l1", "lq1.5", "lq3"])
+def test_neither_property(penalty):
+    with pytest.raises(ValueError, match="neither property"):
+        jb.fit(jb.Problem(jb.losses.hinge(), table.penalty_of(penalty, 2)[1]), np.eye(2), np.array([1.0, -1.0]))
+
+
+FITTED = [
+    table.Cell("logistic", "l2", "set_rows", "float64", "dense", "mean"),
+    table.Cell("smoothed_hinge", "elastic_net", "remove_rows", "float32", "dense", "mean"),
+    table.Cell("hinge", "l2", "set_elements", "float64", "sparse", "sum"),
+    table.Cell("squared", "l1", "set_targets", "float32", "sparse", "sum"),
+    table.Cell("from_margin", "vector_l2", "combine_wide", "float64", "dense", "mean"),
+]
+
+
+@pytest.mark.parametrize("cell", FITTED, ids=str)
+@pytest.mark.parametrize("tol", [1e-3, 1e-10])
+def test_fitted(cell, tol):
+    """From `fit`, precise or not."""
+    made = table.make(cell)
+    model = jb.fit(made.problem, made.X, made.y, sample_weight=made.sample_weight, tol=tol)
+    for method in table.METHODS:
+        check(made, jb.bound(model, made.change(), method), f"{cell} {tol} {method}")
+
+
+@pytest.mark.parametrize("cell", table.pairwise()[::3], ids=str)
+def test_apply(cell):
+    """`apply` gives the data that the oracle gives."""
+    made = table.make(cell)
+    X, y, weight = made.change().apply(made.X, made.y, made.sample_weight)
+    want = oracle.apply_change(made.old.X, made.y, made.sample_weight, made.changes, cell.scale)
+    assert X.dtype == cell.dtype and sp.issparse(X) == (cell.storage == "sparse")
+    np.testing.assert_array_equal(X.toarray() if sp.issparse(X) else X, want[0])
+    np.testing.assert_array_equal(y, want[1])
+    np.testing.assert_allclose(np.ones(len(y)) if weight is None else weight, want[2])
