@@ -11,9 +11,10 @@ from jaxbounds import support
 from jaxbounds.array import on_host, put, scatter_set, to_host, xp
 from jaxbounds.certificates import Cached, Method
 from jaxbounds.host import matrix_of
-from jaxbounds.kinds import Change
+from jaxbounds.kinds import Change, SetPenalty
 from jaxbounds.model import Model
 from jaxbounds.pytree import in_float64, is_traced, pytree, reduce
+from jaxbounds.rounding import up
 from jaxbounds.status import Status
 
 
@@ -34,6 +35,15 @@ class Interval:
     upper: Any
 
 
+@jax.custom_jvp
+def _nextafter(x, towards):
+    """The neighbouring float, with the gradient of the identity (jax knows none)."""
+    return jax.numpy.nextafter(x, towards)
+
+
+_nextafter.defjvps(lambda tangent, out, x, towards: tangent, None)
+
+
 def publish(lower, upper, wide: bool) -> Interval:
     """The interval in the caller's precision, rounded outward; NaN becomes infinite."""
     lower = xp.where(xp.isnan(lower), -xp.inf, lower)
@@ -43,7 +53,7 @@ def publish(lower, upper, wide: bool) -> Interval:
     if is_traced(lower, upper):
         low, high = lower.astype(xp.float32), upper.astype(xp.float32)
         infinity = xp.asarray(xp.inf, dtype=xp.float32)
-        return Interval(xp.nextafter(low, -infinity), xp.nextafter(high, infinity))
+        return Interval(_nextafter(low, -infinity), _nextafter(high, infinity))
     return Interval(np.asarray(lower), np.asarray(upper))
 
 
@@ -198,8 +208,11 @@ class Bounds:
                 raise TypeError(f"{name} must hold integers, got dtype {numbers.dtype}")
             bad = numbers[(numbers < 0) | (numbers >= lower.shape[0])]
             if bad.size:
-                raise ValueError(f"{name} = {bad.flat[0]} is out of range; there are {lower.shape[0]}")
-        return lower[index], upper[index]
+                raise ValueError(f"{name} = {bad.flat[0]} is out of range; numbers run from 0 to {lower.shape[0] - 1}")
+            return lower[numbers], upper[numbers]
+        inside = (index >= 0) & (index < lower.shape[0])  # jax would clamp
+        lower, upper = (xp.take(end, index, mode="clip") for end in (lower, upper))
+        return xp.where(inside, lower, -xp.inf), xp.where(inside, upper, xp.inf)
 
 
 def _flatten(bounds: Bounds):
@@ -239,8 +252,9 @@ def _compact(slots, removed, size: int):
     return put(xp.where(gone, -1, xp.cumsum(~gone) - 1).astype(xp.int32))
 
 
-def _certify(method: Method, model: Model, edits: tuple):
-    """Regions for each edit, and the summary over them."""
+def _certify(method: Method, model: Model, change: Change):
+    """The regions of each edit, and the summary over them."""
+    edits = method.edits(model, change)
     parts = method.certify(model, edits)
     regions = [region for _, found in parts for region in found]
     inf = xp.asarray(xp.inf)
@@ -249,16 +263,25 @@ def _certify(method: Method, model: Model, edits: tuple):
         return functools.reduce(xp.minimum, [xp.where(xp.isnan(x), xp.inf, x) for x in values], inf)
 
     gap = least([r.gap for r in regions])
-    radius = least([r.radius / xp.sqrt(r.lam_min) for r in regions if r.primal])
+    radius = least([up(r.radius / xp.sqrt(r.lam_min)) for r in regions if r.primal])
     dual = least([r.dual_radius for r in regions if r.dual])
     valid = edits[0].valid
     status = xp.where(xp.isfinite(gap), int(Status.CONVERGED), int(Status.VACUOUS))
     status = xp.where(valid, status, int(Status.INVALID)).astype(xp.int32)
     gap, radius, dual = (xp.where(valid, x, xp.inf) for x in (gap, radius, dual))
-    return tuple(found for _, found in parts), gap, radius, dual, status
+    return parts, gap, radius, dual, status
 
 
 _certify_jit = jax.jit(_certify)
+
+
+def _check(method: Method, problem, change: Change) -> None:
+    """Raise if the method does not apply to the problem after the change."""
+    for part in change.parts():
+        if isinstance(part, SetPenalty):
+            problem = dataclasses.replace(problem, penalty=part.penalty)
+    problem.check()
+    method.check(problem)
 
 
 @in_float64
@@ -291,13 +314,11 @@ def bound(model: Model, change: Change, method: Method | None = None) -> Bounds:
         raise TypeError(f"change must come from set_rows, remove_rows, ..., combine; got {type(change).__name__}")
     method = Cached() if method is None else method
     if not isinstance(method, Method):
-        raise TypeError(f"method must be Theorem1(), Cached() or Partial(), got {type(method).__name__}")
-    method.check(model.problem)
+        what = f"the class {method.__name__}; call it" if isinstance(method, type) else type(method).__name__
+        raise TypeError(f"method must be Theorem1(), Cached() or Partial(), got {what}")
+    _check(method, model.problem, change)
     if on_host(model, change):
-        host, change = to_host((model, change))
-        edits = method.edits(host, change)
-        regions, *summary = _certify(method, host, edits)
+        parts, *summary = _certify(method, *to_host((model, change)))
     else:
-        edits = method.edits(model, change)
-        regions, *summary = _certify_jit(method, model, edits)
-    return Bounds(model, tuple(zip(edits, regions, strict=True)), *put(summary))
+        parts, *summary = _certify_jit(method, model, change)
+    return Bounds(model, parts, *put(summary))

@@ -29,11 +29,18 @@ from jaxbounds.pytree import in_float64, is_traced
 def _index(index, name: str):
     """A 1-d int32 index array without repetitions on the host."""
     if is_traced(index):
-        return jnp.atleast_1d(jnp.asarray(index))
-    array = np.asarray(index)
-    if array.dtype == bool or array.dtype.kind not in "iu":
-        if array.size:
+        array = jnp.atleast_1d(jnp.asarray(index))
+        if not jnp.issubdtype(array.dtype, jnp.integer):
             raise TypeError(f"{name} must hold integers, got dtype {array.dtype}; use np.flatnonzero for a mask")
+        return array
+    try:
+        array = np.asarray(index)
+    except ValueError:
+        raise TypeError(f"{name} must hold integers, got a ragged sequence; pass one flat array") from None
+    if array.dtype.kind not in "iu":
+        if array.size:
+            hint = "np.flatnonzero for a mask, .astype(int) for whole numbers"
+            raise TypeError(f"{name} must hold integers, got dtype {array.dtype}; use {hint}")
         raise ValueError(f"{name} is empty; name at least one")
     if array.ndim > 1:
         raise ValueError(f"{name} must be one-dimensional, got shape {array.shape}")
@@ -43,7 +50,7 @@ def _index(index, name: str):
     bad = np.flatnonzero((array < 0) | (array >= 2**31 - 1))
     if bad.size:
         raise ValueError(f"{name}[{bad[0]}] = {array[bad[0]]} is out of range; numbers count from 0 to 2**31 - 2")
-    return jnp.asarray(array.astype(np.int32))
+    return array.astype(np.int32)  # `put` moves it: jnp.asarray would compile for every new length
 
 
 def _distinct(index, name: str):
@@ -65,6 +72,13 @@ def _values(values, size, name):
     if not is_traced(values) and np.ndim(values) == 0:
         values = np.full(size, np.asarray(values))
     return as_vector(values, size, name)
+
+
+def _targets(y_new, size):
+    """New targets; whether they are labels is checked against the model."""
+    if not is_traced(y_new) and np.asarray(y_new).dtype.kind == "b":
+        raise TypeError("y_new must hold numbers, got booleans; convert labels with 2 * y_new - 1")
+    return _values(y_new, size, "y_new")
 
 
 def _block(X, shape, name) -> Matrix:
@@ -137,7 +151,7 @@ def set_rows(rows, X_new, y_new=None, *, old_values=None) -> Change:
     """
     rows = _unique_index(rows, "rows")
     k = rows.shape[0]
-    target = None if y_new is None else _values(y_new, k, "y_new")
+    target = None if y_new is None else _targets(y_new, k)
     return put(SetRows(rows, _block(X_new, (k, None), "X_new"), target, _old_block(old_values, (k, None))))
 
 
@@ -187,7 +201,7 @@ def set_targets(rows, y_new, *, old_values=None) -> Change:
     """
     rows = _unique_index(rows, "rows")
     k = rows.shape[0]
-    return put(SetTargets(rows, _values(y_new, k, "y_new"), _old_block(old_values, (k, None))))
+    return put(SetTargets(rows, _targets(y_new, k), _old_block(old_values, (k, None))))
 
 
 @in_float64
@@ -235,7 +249,7 @@ def add_rows(X_new, y_new, sample_weight=None) -> Change:
     matrix = as_matrix(X_new, "X_new")
     k = matrix.shape[0]
     weight = None if sample_weight is None else as_sample_weight(sample_weight, k)
-    return put(AddRows(matrix, _values(y_new, k, "y_new"), weight))
+    return put(AddRows(matrix, _targets(y_new, k), weight))
 
 
 @in_float64

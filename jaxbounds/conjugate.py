@@ -88,12 +88,12 @@ def h(x, one=None):
     """h(x) = (1 + x) log(1 + x) - x for x >= -1, accurate everywhere; h(-1) = 1, h(0) = 0.
 
     Pass `one`, an accurate 1 + x, where x itself is rounded: h is steep at -1.
-    With z = x/(2+x): h = 2 z^2/(1-z) (sum z^2k/(2k+1) + z sum z^2k/(2k+3)) near 0; the plain form elsewhere.
+    With z = x/(2+x) and t = sum z^2k/(2k+3): h = 2 z^2/(1-z) (1 + z^2 t + z t) near 0; the plain form elsewhere.
     """
     small = (x > -0.5) & (x < 1.0)
     s = xp.where(small, x, 0.0)
     z = s / (2.0 + s)
-    series = 2.0 * z * z / (1.0 - z) * (_atanh_series(z * z, 1) + z * _atanh_series(z * z, 3))
+    series = 2.0 * z * z / (1.0 - z) * (1.0 + (z * z + z) * _atanh_series(z * z, 3))
     one = xp.where(small, 1.0, 1.0 + x if one is None else one)
     positive = one > 0
     one = xp.where(positive, one, 1.0)
@@ -264,6 +264,8 @@ def elementwise(fn, args, params, columns: bool = False):
         return jnp.asarray(jax.vmap(fn, in_axes=axes)(*flat, *params), jnp.float64).reshape(shape)
     shape = np.broadcast_shapes(*(np.shape(a) for a in args))
     size = math.prod(shape)
+    if size == 0:
+        return np.zeros(shape)
 
     def pad(a):  # to a power of two: few compilations
         return np.concatenate([a, np.broadcast_to(a[-1:], (max(1 << (size - 1).bit_length(), 8) - size,))])

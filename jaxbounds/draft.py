@@ -10,9 +10,10 @@ import numpy as np
 from jaxbounds import kinds as ch
 from jaxbounds.matrix import Dense, Matrix
 from jaxbounds.model import Model
+from jaxbounds.problem import LABELS
 from jaxbounds.pytree import pytree, static
 
-_NOWHERE = 2**31 - 1  # a row number past every row
+_NOWHERE = 2**31 - 1  # a number past every row and column
 
 
 @pytree
@@ -74,7 +75,7 @@ def collect(draft: Draft, part: ch.Change, model: Model, xp, host: bool) -> Draf
             bad = np.flatnonzero(np.abs(np.asarray(target)) != 1)
             if bad.size:
                 value = np.asarray(target)[bad[0]]
-                raise ValueError(f"y_new[{bad[0]}] = {value} is not a label; labels are -1 and +1")
+                raise ValueError(f"y_new[{bad[0]}] = {value} is not a label; {LABELS.format('y_new')}")
             return ((rows, xp.asarray(target)),), ()
         return ((rows, target),), (jnp.all(jnp.abs(target) == 1),)
 
@@ -83,7 +84,7 @@ def collect(draft: Draft, part: ch.Change, model: Model, xp, host: bool) -> Draf
 
     def placed(rows, cols, values):
         # the place was emptied before, so zeros need not be written
-        return hide_zeros(rows, values, xp), cols.astype(np.int64), None, values.astype(np.float64)
+        return hide_zeros(rows, values, xp), hide_zeros(cols, values, xp), None, values.astype(np.float64)
 
     def old_rows(rows, part):
         if model.data is None and part.old_values is None:
@@ -142,6 +143,8 @@ def collect(draft: Draft, part: ch.Change, model: Model, xp, host: bool) -> Draf
             cols, ok = cols_of(part)
             if model.data is None and part.old_values is None:
                 old_rows(cols, part)
+            if part.old_values is not None:
+                ch.check_shape(part.old_values, (n, None), "old_values")
             blocks = () if model.data is not None else ((cols, part.old_values),)
             draft = replace(
                 _forget(draft, xp, cols=cols),
@@ -258,6 +261,6 @@ def lookup(matrix: Matrix, rows, cols, xp):
     return jax.ops.segment_sum(value, slot, num_segments=rows.shape[0])
 
 
-def hide_zeros(rows, values, xp):
-    """Row numbers with zero entries moved past every row: sparse data pad their rows with zeros at column 0."""
-    return xp.where(values == 0, _NOWHERE, rows.astype(np.int64))
+def hide_zeros(numbers, values, xp):
+    """Row or column numbers of zero entries moved past the end: sparse data pad their rows with zeros at column 0."""
+    return xp.where(values == 0, _NOWHERE, numbers.astype(np.int64))

@@ -61,8 +61,10 @@ def prepare(model: Model, change: ch.Change, whole: bool = False) -> Edit:
     draft = Draft(n=n, d=d, n_count=n)
     for part in change.parts():
         draft = collect(draft, part, model, xp, host)
-    if draft.n_count < 1:
+    if draft.n_count < 1 or draft.n <= sum(rows.shape[0] for rows in draft.gone_rows):
         raise ValueError("remove_rows leaves no row at all; keep at least one")
+    if draft.d <= sum(cols.shape[0] for cols in draft.gone_cols):
+        raise ValueError("remove_columns leaves no column at all; keep at least one")
     edit = _assemble(draft, model, xp, whole)
     if host:
         edit = _pad(edit)
@@ -83,7 +85,8 @@ def _assemble(draft: Draft, model: Model, xp, whole: bool) -> Edit:
     rescaled = unit != problem.unit(model.alpha.shape[0]) or draft.penalty is not None
     euclidean = all(p.quadratic and jnp.ndim(p.strong_convexity) == 0 for p in (penalty, problem.penalty))
     bounded = penalty.dual_bound is not None
-    full_rows = draft.full_rows + (() if spot else draft.touched_rows)
+    # the other entries of an element's row are at hand only with the data
+    full_rows = draft.full_rows + (() if spot or model.data is None else draft.touched_rows)
     dense = model.data is not None and isinstance(model.data.matrix, Dense)
     all_cols = (rescaled and not euclidean) or bounded or (dense and bool(full_rows))
     all_rows = bounded or bool(listed_cols) and dense
@@ -153,7 +156,7 @@ def _base(draft: Draft, model: Model, full_rows, listed_cols, xp) -> list:
         for numbers, replaced in ((r, zero_rows), (c, zero_cols)):
             if replaced is not None:
                 gone |= xp.isin(numbers, replaced)
-        r, c, v = hide_zeros(r, v, xp), c.astype(np.int64), v.astype(np.float64)
+        r, c, v = hide_zeros(r, v, xp), hide_zeros(c, v, xp), v.astype(np.float64)
         return r, c, v, xp.where(gone, 0.0, v)
 
     parts = [kept(*entry) for entry in found]

@@ -24,8 +24,11 @@ def _numeric(method):
         # as in jax, infinities and NaN are values, and branches that are not taken are computed too
         with jax.enable_x64(True), np.errstate(all="ignore"):
             namespace = jnp if uses_jax(jax.tree.leaves((self, args, kwargs))) else np
-            args, kwargs = jax.tree.map(lambda a: namespace.asarray(a, namespace.float64), (args, kwargs))
-            return method(self, *args, **kwargs)
+
+            def convert(a):
+                return None if a is None else namespace.asarray(a, namespace.float64)
+
+            return method(self, *map(convert, args), **{key: convert(a) for key, a in kwargs.items()})
 
     return wrapped
 
@@ -84,7 +87,7 @@ class Loss(abc.ABC):
         """(lo, hi) containing the set -d f(q), rounded outward and cut with the domain."""
         lo, hi = self.domain(y)
         a = self.dual(q, y)
-        pad = 8 * U * xp.abs(a)
+        pad = 8 * U * xp.where(xp.isinf(a), 0.0, xp.abs(a))
         return xp.maximum(a - pad, lo), xp.minimum(a + pad, hi)
 
     @abc.abstractmethod

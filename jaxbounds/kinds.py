@@ -62,6 +62,10 @@ class Table:
         self.kept_columns = np.ones(self.d, bool)
 
     def result(self):
+        if not self.kept_rows.any():
+            raise ValueError("remove_rows leaves no row at all; keep at least one")
+        if not self.kept_columns.any():
+            raise ValueError("remove_columns leaves no column at all; keep at least one")
         X = self.X[self.kept_rows][:, self.kept_columns]
         weight = None if self.weight is None else self.weight[self.kept_rows]
         return X, self.y[self.kept_rows], weight
@@ -223,8 +227,6 @@ class RemoveRows(Change):
     def write(self, table):
         table.check_rows(np.asarray(self.rows))
         table.kept_rows[np.asarray(self.rows)] = False
-        if not table.kept_rows.any():
-            raise ValueError("remove_rows leaves no row at all; keep at least one")
 
 
 @pytree
@@ -253,8 +255,6 @@ class RemoveColumns(Change):
     def write(self, table):
         table.check_cols(np.asarray(self.cols))
         table.kept_columns[np.asarray(self.cols)] = False
-        if not table.kept_columns.any():
-            raise ValueError("remove_columns leaves no column at all; keep at least one")
 
 
 @pytree

@@ -61,7 +61,7 @@ class SmoothedHinge(Loss):
         return xp.clip((1.0 - q) / self.gamma, 0.0, 1.0)
 
     def dual_interval(self, q, y):
-        a = (1.0 - q) / self.gamma
+        a = xp.clip((1.0 - q) / self.gamma, -2.0, 2.0)  # finite for every q
         pad = 4 * U * xp.abs(a)
         return xp.clip(a - pad, 0.0, 1.0), xp.clip(a + pad, 0.0, 1.0)
 
@@ -74,8 +74,8 @@ class SmoothedHinge(Loss):
     def fenchel_young(self, q, alpha, y, ref=None):
         # not (1 - q) - gamma: XLA reassociates it where gamma is a constant
         a = (1.0 - q) / self.gamma
-        rounding = 4 * U * xp.abs(a)
-        distance = xp.abs(alpha - xp.clip(a, 0.0, 1.0)) + xp.where((a > 0) & (a < 1 + 8 * U), rounding, 0.0)
+        rounding = 4 * U * xp.maximum(a, 0.0)
+        distance = xp.abs(alpha - xp.clip(a, 0.0, 1.0)) + xp.where(a < 1 + 8 * U, rounding, 0.0)
         below = self.gamma * xp.maximum(a - 1.0 + rounding, 0.0)
         value = self.gamma / 2 * distance**2 + alpha * xp.maximum(q - 1.0, 0.0) + (1.0 - alpha) * below
         return self.feasible(alpha, y, value)
@@ -103,10 +103,10 @@ class Hinge(Loss):
         return xp.maximum(1.0 - q, 0.0)
 
     def dual(self, q, y):
-        return xp.where(q < 1.0, 1.0, 0.0) + 0.0 * q
+        return xp.where(xp.isnan(q), q, xp.where(q < 1.0, 1.0, 0.0))
 
     def dual_interval(self, q, y):
-        return xp.where(q < 1.0, 1.0, 0.0) + 0.0 * q, xp.where(q <= 1.0, 1.0, 0.0) + 0.0 * q
+        return self.dual(q, y), xp.where(xp.isnan(q), q, xp.where(q <= 1.0, 1.0, 0.0))
 
     def conjugate(self, alpha, y):
         return self.feasible(alpha, y, -alpha)

@@ -318,7 +318,10 @@ def _dense(X: Any, name: str) -> Dense:
     if isinstance(X, np.ma.MaskedArray) and np.ma.is_masked(X):
         raise ValueError(f"{name} is a masked array with masked entries; fill them first, e.g. {name}.filled(0.)")
     where = X.sharding if isinstance(X, jax.Array) else None
-    array = np.asarray(X)
+    try:
+        array = np.asarray(X)
+    except ValueError:
+        raise ValueError(f"{name} is ragged: its rows differ in length; make them equally long") from None
     dtype = _dtype_for(array.dtype, name)
     _check_shape(array.shape, name)
     array = np.array(array, dtype, order="C")

@@ -16,6 +16,7 @@ from jaxbounds.pytree import pytree
 from jaxbounds.rounding import U
 from jaxbounds.user_functions import from_function
 
+_LARGEST = 1.7e308
 __all__ = ["Penalty", "elastic_net", "from_function", "l1", "l2", "lq"]
 
 
@@ -25,6 +26,7 @@ def _sign_interval(w):
 
 
 def _outward(lo, hi, err_lo: Any = 4 * U, err_hi: Any = 4 * U):
+    lo, hi = xp.minimum(lo, _LARGEST), xp.maximum(hi, -_LARGEST)  # an overflow bounds from one side only
     return lo - err_lo * xp.abs(lo), hi + err_hi * xp.abs(hi)
 
 

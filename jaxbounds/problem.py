@@ -49,7 +49,7 @@ class Problem:
             a float64 scalar.
         """
         problem, matrix, y, c, w = self._ready(X, y, sample_weight, w, "w", 1)
-        return put(problem.objective(matrix, y, c, w, xp.asarray(intercept, dtype=xp.float64)))
+        return put(problem.objective(matrix, y, c, w, as_number(intercept, "intercept")))
 
     @in_float64
     def dual(self, X, y, alpha, sample_weight=None):
@@ -80,7 +80,7 @@ class Problem:
         problem, matrix, y, c, w = self._ready(X, y, sample_weight, w, "w", 1)
         alpha = as_vector(alpha, matrix.shape[0], "alpha")
         loss = problem.loss
-        q = loss.coordinate(matrix.matvec(w) + xp.asarray(intercept, dtype=xp.float64), y)
+        q = loss.coordinate(matrix.matvec(w) + as_number(intercept, "intercept"), y)
         v = dual_vector(loss, matrix, y, c, alpha)
         return put(xp.sum(c * loss.fenchel_young(q, alpha, y)) + xp.sum(problem.penalty.fenchel_young(w, v)))
 
@@ -120,6 +120,9 @@ class Problem:
             )
 
 
+LABELS = "labels are -1 and +1 (convert 0/1 with 2 * {} - 1)"
+
+
 def dual_vector(loss: Loss, matrix: Matrix, y, c, alpha):
     """v = sum_i c_i t_i x_i with t = orientation * alpha."""
     return matrix.rmatvec(c * loss.orientation(y) * alpha)
@@ -131,21 +134,22 @@ def as_vector(value, size: int, name: str):
         value = _numbers(value, name)
         _first_bad(~np.isfinite(value), value, name, "is not finite", "remove or replace it")
     if xp.shape(value) != (size,):
-        raise ValueError(f"{name} must have shape ({size},), got {xp.shape(value)}")
+        hint = f"; flatten it with {name}.ravel()" if np.prod(xp.shape(value)) == size and xp.ndim(value) > 1 else ""
+        raise ValueError(f"{name} must have shape ({size},), got {xp.shape(value)}{hint}")
     return value if isinstance(value, np.ndarray) else xp.asarray(value, dtype=xp.float64)
 
 
 def as_targets(loss: Loss, y, n: int, name: str = "y"):
     """Checked targets: -1/+1 for margin losses, finite numbers otherwise."""
     if loss.classification and not is_traced(y):
-        array = np.asarray(y)
+        array = _array(y, name)
         values = set(np.unique(array[:10_000]).tolist()) if array.dtype.kind in "biuf" else set()
         if array.dtype.kind == "b" or (0 in values and values <= {0, 1}):
             raise ValueError(f"{name} must hold labels -1 and +1, got 0/1 or booleans; convert with 2 * {name} - 1")
     y = as_vector(y, n, name)
     if loss.classification and not is_traced(y):
         array = np.asarray(y)
-        _first_bad(np.abs(array) != 1, array, name, "is not a label", "labels are -1 and +1")
+        _first_bad(np.abs(array) != 1, array, name, "is not a label", LABELS.format(name))
     return y
 
 
@@ -160,17 +164,34 @@ def as_sample_weight(weight, n: int, name: str = "sample_weight"):
     return weight
 
 
+def as_number(value, name: str):
+    """`value` as a float64 scalar, finite on the host."""
+    if not is_traced(value):
+        value = _numbers(value, name)
+        _first_bad(~np.isfinite(value), value, name, "is not finite", "choose a finite number")
+    if xp.shape(value) != ():
+        raise ValueError(f"{name} must be one number, got shape {xp.shape(value)}")
+    return xp.asarray(value, dtype=xp.float64)
+
+
+def _array(value, name):
+    try:
+        return np.asarray(value)
+    except ValueError:
+        raise TypeError(f"{name} must hold real numbers, got a ragged sequence; pass one flat array") from None
+
+
 def _numbers(value, name):
-    array = np.asarray(value)
+    array = _array(value, name)
     if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
         raise ValueError(f"{name} is a masked array with masked entries; fill or drop them first")
     if array.dtype.kind not in "biuf" and array.dtype.name != "bfloat16":
-        raise TypeError(f"{name} must hold real numbers, got dtype {array.dtype}")
+        raise TypeError(f"{name} must hold real numbers, got dtype {array.dtype}; convert it with .astype(float)")
     return array.astype(np.float64)
 
 
 def _first_bad(mask, array, name, what, remedy):
     if mask.any():
         i = tuple(int(k) for k in np.argwhere(mask)[0])
-        where = i[0] if len(i) == 1 else i
-        raise ValueError(f"{name}[{where}] = {array[i]} {what}; {remedy}")
+        where = f"{name}[{', '.join(map(str, i))}]" if i else name
+        raise ValueError(f"{where} = {array[i]} {what}; {remedy}")

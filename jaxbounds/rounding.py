@@ -28,9 +28,20 @@ def down(x, k: int = 8):
     return x * (1.0 - growth(k + 2))
 
 
+def root(x):
+    """sqrt(x) with gradient 0 at 0, where jax's own is infinite and turns into NaN."""
+    zero = x == 0
+    return xp.where(zero, 0.0, xp.sqrt(xp.where(zero, 1.0, x)))
+
+
 def norm_up(sum_of_squares, k: int):
     """An upper bound on ||x|| from a computed sum of k squares."""
-    return up(xp.sqrt(sum_of_squares), k) + math.sqrt(max(k, 1)) * TINY_NORM
+    return up(root(sum_of_squares), k) + math.sqrt(max(k, 1)) * TINY_NORM
+
+
+def norm_down(sum_of_squares, k: int):
+    """A lower bound on ||x|| from a computed sum of k squares."""
+    return xp.maximum(down(xp.sqrt(sum_of_squares), k) - math.sqrt(max(k, 1)) * TINY_NORM, 0.0)
 
 
 def dot_error(abs_dot, k: int):

@@ -10,7 +10,7 @@ from jaxbounds.host import host_matrix
 from jaxbounds.matrix import Matrix
 from jaxbounds.model import Model, coordinate_pad, gamma_of, lam_of
 from jaxbounds.pytree import pytree
-from jaxbounds.rounding import TINY, U, dot_error, down, growth, norm_up, up
+from jaxbounds.rounding import U, dot_error, down, growth, norm_down, norm_up, root, up
 
 
 @pytree
@@ -115,7 +115,7 @@ def coordinates(model: Model, edit: Edit, region: Region):
     ledger = Ledger(model, edit)
     low, high = xp.full(edit.d, -xp.inf), xp.full(edit.d, xp.inf)
     if region.primal:
-        half = up(region.radius / xp.sqrt(at.lam) + at.centre_pad)
+        half = up(region.radius / root(at.lam) + at.centre_pad)
         low, high = at.centre - half, at.centre + half
 
     def write(base, slots):
@@ -128,7 +128,7 @@ def coordinates(model: Model, edit: Edit, region: Region):
     positive = write(ledger.kappa * model.columns.positive * (1 + 8 * U), positive)
     v_low, v_high = domain_range(loss, negative, positive)
     if region.dual:
-        reach = up(xp.sqrt(norm_sq) * region.v_radius + at.v_pad + 8 * U * xp.abs(at.v))
+        reach = up(root(norm_sq) * region.v_radius + at.v_pad + 8 * U * xp.abs(at.v))
         v_low, v_high = xp.maximum(v_low, at.v - reach), xp.minimum(v_high, at.v + reach)
     if penalty.quadratic:
         u_low, u_high = v_low / at.lam, v_high / at.lam
@@ -170,7 +170,7 @@ def joint_box(region: Region, at: Coefficients, norm_sq, gamma):
         middle = at.w - at.e * (0.5 + 0.5 * part)  # c = w - e/2, u = w - e
         apart = xp.maximum(xp.abs(at.e) / 2 - at.e_pad, 0.0)
         square = region.joint[share - 1] / (at.lam * (1 + k)) - down(part / (1 + k) * apart**2, 16)
-        half = up(xp.sqrt(up(xp.maximum(square, 0.0), 16)), 16) + at.e_pad
+        half = up(root(up(xp.maximum(square, 0.0), 16)), 16) + at.e_pad
         half = half + 32 * U * (xp.abs(at.w) + xp.abs(at.e)) + 8 * U * half
         low, high = xp.maximum(low, middle - half), xp.minimum(high, middle + half)
     return low, high
@@ -198,12 +198,12 @@ def duals(model: Model, edit: Edit, region: Region):
         a_pad = write(a_pad, region.a_pad)
         middle = (1 - region.mu) * alpha + region.mu * a
         noise = 64 * U if loss.defined_by_ref else 4 * U  # a user's derivative is trusted to a few roundings
-        half = up(region.dual_radius / xp.sqrt(xp.where(c > 0, c, 1.0)) + region.mu * a_pad + noise * xp.abs(middle))
+        half = up(region.dual_radius / root(xp.where(c > 0, c, 1.0)) + region.mu * a_pad + noise * xp.abs(middle))
         half = xp.where(c > 0, half, xp.inf)
         low, high = xp.maximum(low, middle - half), xp.minimum(high, middle + half)
     if region.primal:
         ledger = Ledger(model, edit)
-        norm = write(xp.sqrt(up(model.rows.norm_sq, terms + 4)), xp.sqrt(ledger.row_norms_sq()))
+        norm = write(root(up(model.rows.norm_sq, terms + 4)), root(ledger.row_norms_sq()))
         score, pad = write(score_old, region.score), write(pad_old, region.score_pad)
         reach = up(norm * region.reach + pad, terms)
         s_low, s_high = score - reach, score + reach
@@ -255,13 +255,13 @@ def distance(model: Model, edit: Edit, region: Region):
     w = take(model.w, edit.cols).astype(xp.float64)
     gone = xp.sum(xp.where(edit.col_removed, w**2, 0.0))
     if region.primal:
-        radius = up(region.radius / xp.sqrt(region.lam_min))
+        radius = up(region.radius / root(region.lam_min))
         near, far = xp.maximum(region.offset_low - radius, 0.0), region.offset_up + radius
     else:
         low, high = coordinates(model, edit, region)
         base = extend(model.w.astype(xp.float64), edit.d)
         base = scatter_set(base, edit.cols, xp.where(edit.col_removed, 0.0, take(base, edit.cols)))
-        near = xp.sqrt(xp.sum(xp.maximum(xp.maximum(low - base, base - high), 0.0) ** 2))
+        near = root(xp.sum(xp.maximum(xp.maximum(low - base, base - high), 0.0) ** 2))
         far = norm_up(xp.sum(xp.maximum(high - base, base - low) ** 2), edit.d)
     k = edit.d + 8
-    return down(xp.sqrt(gone + near**2), k), up(xp.sqrt(gone + far**2), k) + TINY
+    return norm_down(gone + near**2, k), norm_up(gone + far**2, k)

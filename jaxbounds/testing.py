@@ -242,7 +242,8 @@ def _check_penalty_at(penalty, w, column):
     if bad.any():
         i = int(np.argmax(bad))
         fail(f"the proximal point of {w[i]:g} is {x[i]:g}, which is not optimal", "check the derivative at kinks")
-    second, edge = penalty.second(w), penalty.level(f)
+    second, level = penalty.second(w), penalty.level(f)
+    edge = np.full_like(w, np.inf) if level is None else np.broadcast_to(level, w.shape)
     bad = ~((second >= 0) & np.isfinite(second))
     if bad.any():
         i = int(np.argmax(bad))
@@ -250,7 +251,7 @@ def _check_penalty_at(penalty, w, column):
             f"the second derivative at w = {w[i]:g} is {second[i]:g}, but must be finite and at least 0",
             "correct `second`, or supply it where automatic differentiation fails",
         )
-    bad = np.abs(w) > (np.inf if edge is None else edge * (1 + 1e-9) + 1e-12)
+    bad = np.abs(w) > edge * (1 + 1e-9) + 1e-12
     if bad.any():
         i = int(np.argmax(bad))
         fail(f"psi_j(w) <= {f[i]:g} holds at w = {w[i]:g}, beyond the level {edge[i]:g}", "check the strong convexity")

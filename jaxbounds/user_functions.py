@@ -75,7 +75,9 @@ class FunctionLoss(Loss):
         step = 2 * U * xp.abs(q) + 1e-300  # at least to the neighbouring floats, so that a kink at q is seen
         a = xp.stack([self.dual(q + step, y), self.dual(q, y), self.dual(q - step, y)])
         pad = NOISE * xp.max(xp.abs(a), axis=0)
-        return xp.maximum(xp.min(a, axis=0) - pad, lo), xp.minimum(xp.max(a, axis=0) + pad, hi)
+        known = xp.isfinite(pad)  # beyond the reach of the user's function only the domain is known
+        low, high = xp.min(a, axis=0) - pad, xp.max(a, axis=0) + pad
+        return xp.where(known, xp.maximum(low, lo), lo), xp.where(known, xp.minimum(high, hi), hi)
 
     def domain(self, y):
         lo, hi = (-xp.inf, xp.inf) if self.bounds is None else self.bounds

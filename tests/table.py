@@ -5,7 +5,7 @@ Every cell is made twice from one random stream: for the library (`Made`) and fo
 
 import functools
 import itertools
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
@@ -77,7 +77,8 @@ def strong(penalty: str) -> bool:
 
 def possible(cell: Cell) -> bool:
     """Property A or B before and after the change."""
-    return cell.loss != "hinge" or strong(cell.penalty) and (cell.change != "other_penalty" or strong(OTHER[cell.penalty]))
+    after = OTHER[cell.penalty] if cell.change == "other_penalty" else cell.penalty
+    return cell.loss != "hinge" or strong(cell.penalty) and strong(after)
 
 
 @functools.cache
@@ -230,7 +231,8 @@ def draw_changes(rng, cell: Cell, n: int, d: int, y, margin: bool) -> list[oracl
     def elements(k, rows=None, cols=None):
         flat = some(n * d, k)
         rows, cols = flat // d if rows is None else rows, flat % d if cols is None else cols
-        return "set_elements", {"rows": rows, "cols": cols, "values": rng.normal(size=k).astype(cell.dtype).astype(float)}
+        values = rng.normal(size=k).astype(cell.dtype).astype(float)
+        return "set_elements", {"rows": rows, "cols": cols, "values": values}
 
     def set_rows(rows, target=False):
         args = {"rows": rows, "X_new": block(len(rows), d)}

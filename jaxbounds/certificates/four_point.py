@@ -21,7 +21,7 @@ from jaxbounds.model import (
     score_pad,
 )
 from jaxbounds.pytree import pytree
-from jaxbounds.rounding import TINY, U, down, growth, norm_up, up
+from jaxbounds.rounding import TINY, U, down, growth, norm_down, norm_up, root, up
 
 
 @pytree
@@ -170,9 +170,9 @@ class Ledger:
         c, kept = self.of_row(self.c), self.of_row(self.c_kept)
         spot = xp.sum(xp.where(self.full, 0.0, c * (edit.new - edit.old) ** 2))
         fresh = xp.sum(xp.where(self.full, c * edit.new**2, 0.0))
-        moved = xp.sum((xp.sqrt(c) * edit.new - xp.sqrt(kept) * edit.old) ** 2)
-        anew = (xp.sqrt(base) + xp.sqrt(spot)) ** 2 + fresh
-        return up(xp.minimum(anew, (xp.sqrt(base) + xp.sqrt(moved)) ** 2), edit.row.shape[0] + 16)
+        moved = xp.sum((root(c) * edit.new - root(kept) * edit.old) ** 2)
+        anew = (root(base) + root(spot)) ** 2 + fresh
+        return up(xp.minimum(anew, (root(base) + root(moved)) ** 2), edit.row.shape[0] + 16)
 
     def fenchel(self, point: Point, score, pad):
         """(F, lower bound of ||t - a||_C^2, sum of losses) of the new problem, and a with its error at the slots."""
@@ -252,12 +252,12 @@ def region(ledger: Ledger, point: Point, mid: bool = True, whole_rows: bool = Fa
         delta_pad = old.v_pad / lam_old + 8 * U * (xp.abs(old.w) + xp.abs(old.delta))
         e_pad = up(e_delta * delta_pad + dv_pad / lam_new + e_w_pad * xp.abs(old.w) + 8 * U * size)
         excess = xp.zeros(())
-        scale = xp.sqrt(lam_new)
-        rest_pad = e_delta * totals.delta_pad / xp.sqrt(lam_old) + e_w_pad * xp.sqrt(totals.w_w)
-        rest_pad = (rest_pad + 8 * U * e_delta * xp.sqrt(totals.delta_delta)) * scale
+        scale = root(lam_new)
+        rest_pad = e_delta * totals.delta_pad / root(lam_old) + e_w_pad * root(totals.w_w)
+        rest_pad = (rest_pad + 8 * U * e_delta * root(totals.delta_delta)) * scale
         kept_sq = (e_delta * old.delta + e_w * old.w) ** 2
         whole = e_delta**2 * totals.delta_delta + 2 * e_delta * e_w * totals.delta_w + e_w**2 * totals.w_w
-        bulk = (e_delta * xp.sqrt(totals.delta_delta) + xp.abs(e_w) * xp.sqrt(totals.w_w)) ** 2
+        bulk = (e_delta * root(totals.delta_delta) + xp.abs(e_w) * root(totals.w_w)) ** 2
         rest_sq, rest_metric, slack_sq = whole - xp.sum(kept_sq), None, growth(edit.d + 16) * bulk
     else:
         e_delta, e_w, scale = xp.ones(()), xp.zeros(()), xp.ones(())
@@ -279,7 +279,7 @@ def region(ledger: Ledger, point: Point, mid: bool = True, whole_rows: bool = Fa
     else:
         metric_slack = xp.zeros(()) if edit.all_cols else growth(edit.d + 16) * totals.delta_metric
         e_sq, e_sq_slack = xp.maximum(rest_metric, 0.0) + xp.sum(lam * e**2), metric_slack
-    pad = up(xp.sqrt(xp.sum(lam * e_pad**2)) + rest_pad, ledger.slots_q)
+    pad = up(root(xp.sum(lam * e_pad**2)) + rest_pad, ledger.slots_q)
     off_sq, off_slack = rest_sq, slack_sq  # ||e||^2 over untouched columns
 
     alone = xp.asarray(True)
@@ -290,7 +290,7 @@ def region(ledger: Ledger, point: Point, mid: bool = True, whole_rows: bool = Fa
 
     half = xp.maximum(F - gamma / 4 * T, 0.0) + excess
     gap = up(F + excess + E**2 / 2, 16)
-    joint = xp.stack([F + excess + E**2 / 4, F + excess + E**2 / 4 + 2 * xp.sqrt(F * gap)])
+    joint = xp.stack([F + excess + E**2 / 4, F + excess + E**2 / 4 + 2 * root(F * gap)])
     safe_lam = xp.where(ledger.lam_min > 0, ledger.lam_min, 1.0)
     if mid:
         theta, radius_sq = shrunk_ball(ledger, F, excess, E, gap, half)
@@ -298,22 +298,22 @@ def region(ledger: Ledger, point: Point, mid: bool = True, whole_rows: bool = Fa
     else:
         theta, radius_sq, mu, dual_sq = xp.zeros(()), 2 * gap, xp.zeros(()), 2 * gap
     safe_gamma = xp.where(gamma > 0, gamma, 1.0)
-    radius = up(xp.sqrt(radius_sq), 16) + theta * up(pad) + 8 * U * theta * E
-    dual = up(xp.sqrt(dual_sq / safe_gamma), 16)
-    v_radius = up(xp.minimum(dual + mu * xp.sqrt(2 * F / safe_gamma), xp.sqrt(2 * gap / safe_gamma)), 16)
+    radius = up(root(radius_sq), 16) + theta * up(pad) + 8 * U * theta * E
+    dual = up(root(dual_sq / safe_gamma), 16)
+    v_radius = up(xp.minimum(dual + mu * root(2 * F / safe_gamma), root(2 * gap / safe_gamma)), 16)
 
     # ||c - w^||: untouched columns move by theta e, touched ones also by the step; columns that leave are not counted
     stays = live & ~edit.col_removed
     near = theta**2 * (off_sq + off_slack) + xp.sum(xp.where(stays, (step - theta * e) ** 2, 0.0))
     if whole_rows:
         near, off_slack = theta**2 * (e_sq + e_sq_slack) / safe_lam, e_sq_slack / safe_lam
-    far_pad = theta * pad / xp.sqrt(safe_lam) + theta * xp.sqrt(off_slack)
+    far_pad = theta * pad / root(safe_lam) + theta * root(off_slack)
     offset = norm_up(near, ledger.slots_q + 8)
-    offset_low = xp.where(alone, xp.maximum(down(offset, ledger.slots_q + 16) - 2 * far_pad, 0.0), 0.0)
+    offset_low = xp.where(alone, xp.maximum(norm_down(near, edit.d + 24) - 2 * far_pad, 0.0), 0.0)
     return Region(
         gap=gap, radius=radius, lam_min=safe_lam, theta=theta, dual_radius=dual, mu=mu, v_radius=v_radius,
         joint=up(joint, 16), offset_low=offset_low, offset_up=up(offset + far_pad),
-        reach=up((theta * E + radius) / xp.sqrt(safe_lam)), objective=objective(ledger, P, point.w),
+        reach=up((theta * E + radius) / root(safe_lam)), objective=objective(ledger, P, point.w),
         e_delta=e_delta, e_w=e_w, v_scale=ledger.kappa * shrink, w=point.w, e=e, e_pad=e_pad, v=v, v_pad=v_pad,
         alpha=point.alpha, a=a, a_pad=a_pad, score=score, score_pad=s_pad,
         beta=beta, beta_size=xp.abs(new) + xp.abs(kept),
@@ -327,7 +327,7 @@ def shrunk_ball(ledger: Ledger, F, excess, E, gap, half):
     rho = down(ledger.gamma * ledger.lam_min / xp.maximum(sigma_sq, TINY), 8)
     rho = xp.where(sigma_sq > 1e-300, xp.minimum(rho, 1e9), 0.0)
     best = None
-    for top, shrink in ((half, 0.0), (F + excess, rho), (F + excess + 2 * xp.sqrt(F * gap), 2 * rho)):
+    for top, shrink in ((half, 0.0), (F + excess, rho), (F + excess + 2 * root(F * gap), 2 * rho)):
         theta, square = (1 + shrink) / (2 + shrink), 2 * top / (2 + shrink) + (E / (2 + shrink)) ** 2
         if best is None:
             best = theta + xp.zeros(()), square
@@ -352,10 +352,10 @@ def spot_norm(ledger: Ledger, beta, moved, new, kept, e_delta, e_w):
     own_sq = ledger.by_row(moved_in(ledger, new) ** 2)
     squares = beta**2 * old.row_norm_sq + 2 * beta * inner + own_sq
     k = model.row_terms + ledger.row_sum_terms + 16
-    row_norm = xp.sqrt(old.row_norm_sq)
-    size = xp.abs(beta) * row_norm + xp.sqrt(own_sq)
-    norms = xp.sqrt(xp.maximum(squares, 0.0) + growth(k) * size**2)
-    bulk = e_delta * xp.sqrt(totals.delta_delta) + xp.abs(e_w) * xp.sqrt(totals.w_w)
+    row_norm = root(old.row_norm_sq)
+    size = xp.abs(beta) * row_norm + root(own_sq)
+    norms = root(xp.maximum(squares, 0.0) + growth(k) * size**2)
+    bulk = e_delta * root(totals.delta_delta) + xp.abs(e_w) * root(totals.w_w)
     whole = e_delta**2 * totals.delta_delta + 2 * e_delta * e_w * totals.delta_w + e_w**2 * totals.w_w
     total = xp.sum(norms) / lam
     e_sq = whole - 2 * xp.sum(dots) / lam + total**2

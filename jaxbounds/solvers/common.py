@@ -1,4 +1,4 @@
-"""What the solvers share: the task, its gap, conjugate gradients, the line search, and implicit derivatives.
+"""What the solvers share: the task, its gap, conjugate gradients and the line search.
 
 A solver is a frozen config with
 
@@ -12,14 +12,12 @@ A solver is a frozen config with
 max_steps and hand the last state to ``finish``. Nothing here raises on numbers; the state carries a status.
 """
 
-from dataclasses import replace
 from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxbounds.conjugate import bracket
 from jaxbounds.interfaces import Loss, Penalty
 from jaxbounds.matrix import Dense, Matrix, Sparse
 from jaxbounds.pytree import pytree
@@ -335,81 +333,3 @@ def line_search(task: Task, smooth: Smooth, w, q, p, dq, primal, accuracy=0.3, s
     _, t, low, _, slope, _, good = state
     best = jnp.where(good | (slope <= 0), t, low)
     return jnp.where(start < 0, best, 0.0)
-
-
-@jax.custom_jvp
-def carry(value, model):
-    """value, with the derivative of model, which is not computed unless a derivative is taken."""
-    del model
-    return value
-
-
-@carry.defjvp
-def _carry_jvp(primals, tangents):
-    return primals[0], tangents[1]
-
-
-def with_derivatives(task: Task, w: jax.Array) -> jax.Array:
-    """w unchanged, with the derivatives of the optimum by the implicit function theorem.
-
-    The root is of psi'(w) - X^T(c o alpha(w)) on the coordinates that are not held at a kink, and of w on the others.
-    """
-    matrix, loss, y = task.matrix, task.loss, task.y
-    frozen = lax.stop_gradient(task)
-    w0 = lax.stop_gradient(w)
-    free = ~kinks(frozen.penalty, w.shape[0]) | (w0 != 0)
-
-    def residual(w):
-        w = jnp.where(free, w, 0.0)
-        pull = task.v(loss.dual(loss.coordinate(matrix.matvec(w), y), y))
-        return jnp.where(free, task.penalty.subgradient(w)[0] - pull, w)
-
-    def tangent_solve(_, b):
-        weights = frozen.c * frozen.loss.second(frozen.q(frozen.matrix.matvec(w0)), frozen.y)
-        diagonal = jnp.where(free, second(frozen.penalty, w0), 1.0)
-
-        def apply(p):
-            inside = frozen.matrix.normal(weights, jnp.where(free, p, 0.0))
-            return diagonal * p + jnp.where(free, inside, 0.0)
-
-        if is_direct(frozen.matrix):
-            precondition = factored(frozen.matrix, weights, diagonal, free)
-        else:
-            jacobi = diagonal + jnp.where(free, frozen.matrix.map(jnp.square).rmatvec(weights), 0.0)
-            precondition = lambda r: r / jacobi  # noqa: E731
-        return symmetric_solve(apply, b, precondition)
-
-    return lax.custom_root(residual, w0, lambda _, start: start, tangent_solve)
-
-
-def symmetric_solve(apply, b, precondition=lambda r: r) -> jax.Array:
-    """A tight solution of apply(z) = b by CG, for a symmetric positive definite map; differentiable."""
-
-    def solve(_, b):
-        both = lambda z: (apply(z), jnp.zeros((), jnp.float64))  # noqa: E731
-        return conjugate_gradients(both, b, precondition, 1e-14, 10 * b.shape[0])[0]
-
-    return lax.custom_linear_solve(apply, b, solve, symmetric=True)
-
-
-def _legendre(task: Task, found: Solution, tol) -> Solution:
-    """For a user's loss whose dual point was scaled: the same with alpha = -f'(ref) exactly."""
-    if not task.loss.defined_by_ref or task.penalty.dual_bound is None:
-        return found
-    task = lax.stop_gradient(task)
-    lo, _, attained, _ = bracket(lambda r: -task.loss.dual(r, task.y), -found.alpha)
-    ref = jnp.where(attained, lo, found.ref)
-    alpha = task.loss.dual(ref, task.y)
-    gap = task.gap(found.w, task.q(task.matrix.matvec(found.w)), alpha, task.v(alpha), ref)
-    reached = gap <= tol * jnp.maximum(jnp.abs(found.primal), TINY)
-    status = jnp.where(found.status == Status.CONVERGED, jnp.where(reached, found.status, Status.STALLED), found.status)
-    return replace(found, alpha=alpha, ref=ref, gap=gap, status=status.astype(jnp.int32))
-
-
-def finish(task: Task, best: Progress, tol) -> Solution:
-    """The result of a smooth loss: the best point, with implicit derivatives of w, alpha, ref and primal."""
-    found = _legendre(task, report(lax.stop_gradient(best), tol), tol)
-    w = with_derivatives(task, found.w)
-    q = task.q(task.matrix.matvec(w))
-    alpha, primal = carry(found.alpha, task.loss.dual(q, task.y)), carry(found.primal, task.primal(w, q))
-    return Solution(w, alpha, carry(found.ref, q), found.gap, primal, found.n_steps, found.status)

@@ -15,21 +15,18 @@ from jaxbounds.solvers.common import (
     Smooth,
     Solution,
     Task,
-    carry,
     coordinate_step,
-    finish,
-    report,
     run,
     step_slope,
-    symmetric_solve,
 )
+from jaxbounds.solvers.implicit import finish, finish_kinked
 from jaxbounds.solvers.newton import newton_step
 from jaxbounds.solvers.proximal import Path, composite_step, start_path
 from jaxbounds.solvers.sdca import block_curvature, epoch
 
-_ACCURACY = 0.1  # a subproblem is done when its own gap is this part of the whole gap
+_ACCURACY = 0.5  # a subproblem is done when its own gap is this part of the whole gap
 _SHRINK, _GROW = 0.2, 2.0  # of gamma, after cheap and dear subproblems
-_CHEAP, _DEAR = 40, 200  # CG steps of a subproblem
+_CHEAP, _DEAR = 20, 100  # CG steps of a subproblem
 _PATIENCE = 60
 
 
@@ -126,8 +123,6 @@ class DualCoordinate:
         if task.loss.smoothness is not None:
             alpha, ref = task.loss.dual(q, task.y), q
         rows = task.loss.fenchel_young(q, alpha, task.y, ref)
-        if ref is None and task.loss.defined_by_ref:
-            rows = _on_linear_pieces(task, q, alpha, rows)
         rows = jnp.sum(task.c * rows)
         columns = jnp.sum(task.penalty.fenchel_young(path.w, task.v(alpha)))
         return (path.w, alpha, q, rows + columns, task.primal(path.w, q)), rows, columns
@@ -179,7 +174,7 @@ class DualCoordinate:
     def finish(self, task: Task, state: _State, tol) -> Solution:
         """The result of a state."""
         if task.loss.smoothness is None:
-            return _finish_kinked(task, state.best, tol)
+            return finish_kinked(task, state.best, tol)
         return finish(task, state.best, tol)
 
     def solve(self, problem: Any, matrix, y, c, w0, alpha0, tol, max_steps) -> Solution:
@@ -188,42 +183,3 @@ class DualCoordinate:
         frozen = lax.stop_gradient(task)
         state = self.init(frozen, lax.stop_gradient(w0), lax.stop_gradient(alpha0))
         return self.finish(task, self.run(frozen, state, tol, max_steps), tol)
-
-
-def _on_linear_pieces(task: Task, q, alpha, rows):
-    """Fenchel-Young terms of a user's loss with kinks: on its linear pieces, from a nearby point of the piece."""
-    for shift in (0.0, -1.0, 1.0, -100.0, 100.0):
-        near = q + shift * (1.0 + jnp.abs(q))
-        same = task.loss.dual(near, task.y) == alpha
-        rows = jnp.where(same, jnp.minimum(rows, task.loss.fenchel_young(q, alpha, task.y, near)), rows)
-    return rows
-
-
-def _finish_kinked(task: Task, best: Progress, tol) -> Solution:
-    """The best point with implicit derivatives through the dual: rows off their kinks and bounds stay fixed."""
-    found = report(lax.stop_gradient(best), tol)
-    frozen = lax.stop_gradient(task)
-    kappa = jnp.ones_like(found.alpha)
-
-    def coordinates(task, alpha):
-        return task.q(task.matrix.matvec(task.penalty.grad_conjugate(task.v(alpha))))
-
-    e = step_slope(frozen.loss, coordinates(frozen, found.alpha), found.alpha, frozen.y, kappa)
-    lo, hi = frozen.loss.domain(frozen.y)
-    free = (e > 0) & (found.alpha > lo) & (found.alpha < hi)
-    e = jnp.where(free, e, 1.0)
-
-    def residual(alpha):
-        alpha = jnp.where(free, alpha, found.alpha)
-        step = coordinate_step(task.loss, coordinates(task, alpha), alpha, task.y, kappa)
-        return jnp.where(free, task.c * (alpha - step) / e, 0.0)
-
-    def tangent_solve(linear, b):
-        return symmetric_solve(lambda z: jnp.where(free, linear(z), z), jnp.where(free, b, 0.0))
-
-    alpha = lax.custom_root(residual, found.alpha, lambda _, start: start, tangent_solve)
-    model = task.penalty.grad_conjugate(task.v(alpha))
-    w = carry(found.w, model)
-    q = task.q(task.matrix.matvec(w))
-    primal, ref = carry(found.primal, task.primal(w, q)), carry(found.ref, q)
-    return Solution(w, alpha, ref, found.gap, primal, found.n_steps, found.status)

@@ -16,7 +16,7 @@ from jaxbounds.kinds import Change
 from jaxbounds.matrix import Dense, Matrix, as_matrix
 from jaxbounds.model import Data, Model, remember
 from jaxbounds.penalties import Penalty
-from jaxbounds.problem import Problem, as_sample_weight, as_targets
+from jaxbounds.problem import Problem, as_sample_weight, as_targets, as_vector
 from jaxbounds.pytree import in_float64, is_traced
 from jaxbounds.solvers.common import Task
 from jaxbounds.solvers.default import default_solver
@@ -39,7 +39,7 @@ def fit(
     sample_weight=None,
     tol: float = 1e-8,
     solver: Any = None,
-    warm_start: "Model | Any" = None,
+    warm_start: Any = None,
     max_steps: int | None = None,
     callback: Callable | None = None,
 ) -> Model:
@@ -78,16 +78,18 @@ def fit(
     _check_parameters(problem.penalty, d)
     if solver is None:
         solver = default_solver(problem, n, d, not isinstance(matrix, Dense))
+    if isinstance(solver, type) or not hasattr(solver, "check"):
+        name = solver.__name__ if isinstance(solver, type) else type(solver).__name__
+        raise TypeError(f"solver must be an object of jb.solvers, like jb.solvers.NewtonCG(); got {name}")
     solver.check(problem)
     concrete = not is_traced(problem, matrix, y, weight, warm_start, tol, max_steps)
-    if concrete and not (np.isfinite(tol) and tol > 0):
-        raise ValueError(f"tol must be positive, got {tol}")
+    if concrete:
+        _check_options(tol, max_steps, callback)
     if callback is not None and not concrete:
         raise ValueError("callback is called on the host and cannot be used inside jit, vmap or grad; leave it out")
     w0, alpha0 = _start(problem, warm_start, y, d)
     data = put(Data(matrix, y, weight))
-    task = Task(problem.loss, problem.penalty, matrix, data.target, data.weight * problem.unit(n))
-    task, w0, alpha0 = put((task, w0, alpha0))
+    task, w0, alpha0 = put((Task(problem.loss, problem.penalty, matrix, y, weight * problem.unit(n)), w0, alpha0))
     if concrete and n * d <= _SMALL:
         task, w0, alpha0 = _padded(task, w0, alpha0)
     steps = 1000 if max_steps is None else max_steps
@@ -146,6 +148,15 @@ def _kept(size: int, index, removed):
     return np.setdiff1d(np.arange(size), np.asarray(index)[np.asarray(removed)])
 
 
+def _check_options(tol, max_steps, callback) -> None:
+    if not (np.ndim(tol) == 0 and np.asarray(tol).dtype.kind in "iuf" and np.isfinite(tol) and tol > 0):
+        raise ValueError(f"tol must be a positive number, got {tol!r}")
+    if max_steps is not None and not (np.asarray(max_steps).dtype.kind in "iu" and max_steps >= 0):
+        raise ValueError(f"max_steps must be a whole number of steps or None, got {max_steps!r}")
+    if callback is not None and not callable(callback):
+        raise TypeError(f"callback must be a function of one dict, got {callback!r}")
+
+
 def _check_parameters(penalty: Penalty, d: int) -> None:
     for leaf in jax.tree.leaves(penalty):
         if np.ndim(leaf) == 1 and leaf.shape[0] != d:
@@ -162,12 +173,11 @@ def _start(problem: Problem, warm_start, y, d: int):
         w0 = warm_start.w.astype(jnp.float64)
         alpha0 = warm_start.alpha if warm_start.alpha.shape == (n,) else None
     elif warm_start is not None:
-        if jnp.shape(warm_start) != (d,):
-            raise ValueError(f"warm_start must have shape ({d},), got {jnp.shape(warm_start)}")
-        w0 = jnp.asarray(warm_start).astype(jnp.float64)
+        w0 = as_vector(warm_start, d, "warm_start")
     if alpha0 is None:
         alpha0 = np.zeros(n)
-    return w0, problem.loss.clip(alpha0, y)
+    loss, alpha0 = to_host((problem.loss, alpha0)) if on_host(problem, alpha0, y) else (problem.loss, alpha0)
+    return w0, loss.clip(alpha0, y)
 
 
 def _padded(task: Task, w0, alpha0):

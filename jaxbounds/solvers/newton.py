@@ -13,11 +13,11 @@ from jaxbounds.solvers.common import (
     Solution,
     Task,
     column_scale,
-    finish,
     line_search,
     newton_direction,
     run,
 )
+from jaxbounds.solvers.implicit import finish
 
 
 @pytree

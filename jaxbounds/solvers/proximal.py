@@ -16,12 +16,12 @@ from jaxbounds.solvers.common import (
     Task,
     column_scale,
     directional,
-    finish,
     kinks,
     line_search,
     newton_direction,
     run,
 )
+from jaxbounds.solvers.implicit import finish
 from jaxbounds.solvers.newton import forcing
 
 
