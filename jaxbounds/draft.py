@@ -130,8 +130,8 @@ def collect(draft: Draft, part: ch.Change, model: Model, xp, host: bool) -> Draf
             (slot, col, value), fine = block(part.matrix, "X_new")
             new_targets, right = ((), ()) if part.target is None else targets(rows, part.target)
             return replace(
-                _forget(draft, xp, rows=rows),
-                puts=_forget(draft, xp, rows=rows).puts + (placed(rows[slot], col, value),),
+                draft,
+                puts=_forget(draft.puts, xp, rows=rows, d=d) + (placed(rows[slot], col, value),),
                 zero_rows=draft.zero_rows + (rows,),
                 full_rows=draft.full_rows + (rows,),
                 row_blocks=draft.row_blocks + old_rows(rows, part),
@@ -146,13 +146,15 @@ def collect(draft: Draft, part: ch.Change, model: Model, xp, host: bool) -> Draf
             if part.old_values is not None:
                 ch.check_shape(part.old_values, (n, None), "old_values")
             blocks = () if model.data is not None else ((cols, part.old_values),)
+            leaves = isinstance(part, ch.RemoveColumns)
             draft = replace(
-                _forget(draft, xp, cols=cols),
+                draft,
+                puts=_forget(draft.puts, xp, cols=cols, n=draft.n if leaves else n),
                 zero_cols=draft.zero_cols + (cols,),
                 col_blocks=draft.col_blocks + blocks,
                 columns_only=draft.columns_only + (True,),
             )
-            if isinstance(part, ch.RemoveColumns):
+            if leaves:
                 return replace(draft, gone_cols=draft.gone_cols + (cols,), valid=draft.valid + ok)
             ch.check_shape(part.matrix, (n, None), "X_new")
             (row, slot, value), fine = block(part.matrix, "X_new")
@@ -238,15 +240,15 @@ def entries(matrix: Matrix, host: bool):
     return matrix.rows(np.arange(matrix.shape[0]) if host else jnp.arange(matrix.shape[0]))
 
 
-def _forget(draft: Draft, xp, rows=None, cols=None) -> Draft:
-    """Zero what earlier parts wrote into rows or columns that are now replaced as wholes."""
+def _forget(puts, xp, rows=None, cols=None, n=None, d=None):
+    """Zero what earlier parts wrote into whole rows (of d columns) or columns (of n rows) that are now replaced."""
 
     def zero(put):
         r, c, old, new = put
-        hit = xp.isin(r, rows) if rows is not None else xp.isin(c, cols)
+        hit = xp.isin(r, rows) & (c < d) if rows is not None else xp.isin(c, cols) & (r < n)
         return r, c, old, xp.where(hit, 0.0, new)
 
-    return replace(draft, puts=tuple(zero(put) for put in draft.puts))
+    return tuple(zero(put) for put in puts)
 
 
 def lookup(matrix: Matrix, rows, cols, xp):

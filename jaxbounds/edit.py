@@ -95,6 +95,8 @@ def _assemble(draft: Draft, model: Model, xp, whole: bool) -> Edit:
         (r, c, xp.zeros(r.shape[0]) if old is None else old, new) for r, c, old, new in draft.puts
     ]
     rows, cols, old, new = _merge(parts, d, xp) if parts else (xp.zeros(0, int),) * 2 + (xp.zeros(0),) * 2
+    if model.data is not None:  # new values are stored in the data's dtype, as `apply` does
+        new = new.astype(model.data.matrix.dtype).astype(np.float64)
 
     row_slots = xp.arange(n) if all_rows else _unique((rows,) + full_rows + draft.touched_rows, n, xp)
     col_slots = xp.arange(d) if all_cols else _unique((cols,) + listed_cols, d, xp)

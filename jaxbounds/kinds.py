@@ -51,6 +51,7 @@ class Table:
         matrix = X.to_scipy() if isinstance(X, Matrix) else as_matrix(X).to_scipy()
         self.sparse = sp.issparse(matrix)
         self.n, self.d = matrix.shape
+        self.dtype = matrix.dtype
         self.X = sp.csr_array(matrix) if self.sparse else np.array(matrix)
         self.y = np.array(y, dtype=np.float64)
         self.weight = None if sample_weight is None else np.array(sample_weight, dtype=np.float64)
@@ -66,7 +67,7 @@ class Table:
             raise ValueError("remove_rows leaves no row at all; keep at least one")
         if not self.kept_columns.any():
             raise ValueError("remove_columns leaves no column at all; keep at least one")
-        X = self.X[self.kept_rows][:, self.kept_columns]
+        X = self.X[self.kept_rows][:, self.kept_columns].astype(self.dtype, copy=False)
         weight = None if self.weight is None else self.weight[self.kept_rows]
         return X, self.y[self.kept_rows], weight
 
@@ -82,16 +83,16 @@ class Table:
         r, c = (np.concatenate([old.coords[k][keep], new]) for k, new in ((0, rows), (1, cols)))
         self.X = sp.csr_array((np.concatenate([old.data[keep], values]), (r, c)), shape=self.X.shape)
 
-    def scale(self, rows, cols):
-        """Zero whole rows or columns."""
-        row, col = np.ones(self.X.shape[0]), np.ones(self.X.shape[1])
-        row[rows], col[cols] = 0.0, 0.0
-        if self.sparse:
-            self.X = sp.csr_array(sp.diags_array(row) @ self.X @ sp.diags_array(col))
-            self.X.eliminate_zeros()
-        else:
-            self.X[row == 0] = 0.0
-            self.X[:, col == 0] = 0.0
+    def clear(self, rows, cols):
+        """Zero X[rows, :d] and X[:n, cols], old numbers: what was added stays."""
+        if not self.sparse:
+            self.X[rows, : self.d] = 0.0
+            self.X[: self.n, cols] = 0.0
+            return
+        old = sp.coo_array(self.X)
+        r, c = old.coords
+        keep = ~(np.isin(r, rows) & (c < self.d)) & ~(np.isin(c, cols) & (r < self.n))
+        self.X = sp.csr_array((old.data[keep], (r[keep], c[keep])), shape=self.X.shape)
 
     def grow(self, rows: int, cols: int):
         n, d = self.X.shape
@@ -144,7 +145,7 @@ class SetRows(Change):
         rows = np.asarray(self.rows)
         table.check_rows(rows)
         check_shape(self.matrix, (None, table.d), "X_new")
-        table.scale(rows, [])
+        table.clear(rows, [])
         slot, cols, values = self.matrix.rows(np.arange(len(rows)))
         table.overwrite((rows[slot], cols, values))
         if self.target is not None:
@@ -163,7 +164,7 @@ class SetColumns(Change):
         cols = np.asarray(self.cols)
         table.check_cols(cols)
         check_shape(self.matrix, (table.n, None), "X_new")
-        table.scale([], cols)
+        table.clear([], cols)
         row, slot, values = entries(self.matrix)
         table.overwrite((row, cols[slot], values))
 

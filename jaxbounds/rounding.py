@@ -41,7 +41,7 @@ def norm_up(sum_of_squares, k: int):
 
 def norm_down(sum_of_squares, k: int):
     """A lower bound on ||x|| from a computed sum of k squares."""
-    return xp.maximum(down(xp.sqrt(sum_of_squares), k) - math.sqrt(max(k, 1)) * TINY_NORM, 0.0)
+    return xp.maximum(down(root(sum_of_squares), k) - math.sqrt(max(k, 1)) * TINY_NORM, 0.0)
 
 
 def dot_error(abs_dot, k: int):

@@ -256,7 +256,7 @@ def test_refusals():
     refuse("neither property holds", problem=jb.Problem(jb.losses.hinge(), jb.penalties.l1(0.1)))
     refuse("NewtonCG needs a differentiable loss", problem=HINGE, solver=jb.solvers.NewtonCG())
     refuse(r"like jb.solvers.NewtonCG\(\)", TypeError, solver=jb.solvers.NewtonCG)
-    refuse("tol must be positive", tol=0.0)
+    refuse("tol must be a positive number", tol=0.0)
     refuse("convert with 2", y=(Y > 0))
     refuse(r"y must have shape \(30,\)", y=Y[:-1])
     refuse(r"y\[4\] = 0.5 is not a label", y=np.where(np.arange(N) == 4, 0.5, Y))
