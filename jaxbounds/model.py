@@ -260,6 +260,9 @@ def remember(problem: Problem, data: Data, w, alpha, ref=None, status=0, n_steps
         memory, args = _memory_jit, (problem, data, w, alpha)
     if ref is None:
         ref = args[0].loss.coordinate(args[1].matrix.matvec(args[2].astype(xp.float64)), args[1].target)
+        if problem.loss.defined_by_ref:  # alpha must be the one that ref defines
+            alpha = args[0].loss.dual(ref, args[1].target)
+            args = (*args[:3], alpha)
     alpha = feasible(*args, unit)
     rows, columns, totals, gap, primal = memory(*args[:3], alpha, ref, unit)
     status, n_steps = xp.asarray(status, dtype=xp.int32), xp.asarray(n_steps, dtype=xp.int32)

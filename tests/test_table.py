@@ -134,6 +134,15 @@ def test_fitted(cell, tol):
         check(made, jb.bound(model, made.change(), method), f"{cell} {tol} {method}")
 
 
+def test_user_loss_without_ref():
+    """A user's loss defines alpha by where it was taken: an alpha without that must not make the gap too small."""
+    made = table.make(table.Cell("from_margin", "l2", "set_targets", "float64", "dense", "mean"))
+    model = made.model(made.before.w + 0.3, np.full(len(made.y), 0.5))
+    true = oracle.gap(made.old, np.asarray(model.w, float), np.asarray(model.alpha, float))
+    assert float(model.gap) >= true * (1 - 1e-12)
+    check(made, jb.bound(model, made.change()), "no ref")
+
+
 def test_new_values_are_rounded():
     """float32 data with float64 changes: bounds and `apply` speak of the same rounded values."""
     cell = table.Cell("squared", "l2", "set_rows", "float32", "dense", "mean")
