@@ -4,11 +4,14 @@ Concrete calls on the CPU run on NumPy: no compilation, whatever the shapes. Ins
 accelerator, the same lines run on jax.numpy.
 """
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
+
+Array: TypeAlias = Any  # a NumPy array, a jax array or a tracer
 
 
 def uses_jax(args) -> bool:
@@ -89,7 +92,7 @@ def put(tree):
 def on_host(*trees) -> bool:
     """True if every array is concrete and lies on the CPU."""
     for leaf in jax.tree.leaves(trees):
-        if isinstance(leaf, jax.core.Tracer):
+        if isinstance(leaf, Tracer):
             return False
         if isinstance(leaf, jax.Array) and any(device.platform != "cpu" for device in leaf.devices()):
             return False

@@ -62,9 +62,10 @@ def published(method):
 
     @functools.wraps(method)
     def wrapped(*args, **kwargs) -> Interval:
-        wide = bool(jax.config.jax_enable_x64)
+        wide = jax.dtypes.canonicalize_dtype(np.float64) == np.float64
         with jax.enable_x64(True), np.errstate(all="ignore"):
-            return publish(*method(*args, **kwargs), wide)
+            lower, upper = method(*args, **kwargs)
+            return publish(lower, upper, wide)
 
     return wrapped
 

@@ -6,6 +6,7 @@ All methods are elementwise, take and return float64 arrays, and open a 64-bit s
 import abc
 import functools
 import inspect
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -59,7 +60,7 @@ class Loss(abc.ABC):
     classification: bool = True
     nonnegative: bool = True
     defined_by_ref: bool = False
-    smoothness: jax.Array | None
+    smoothness: Any
 
     def __init_subclass__(cls):
         _wrap_methods(cls)
@@ -159,8 +160,8 @@ class Penalty(abc.ABC):
     name: str = "penalty"
     smooth: bool = False
     quadratic: bool = False
-    strong_convexity: jax.Array | None
-    dual_bound: jax.Array | None = None
+    strong_convexity: Any
+    dual_bound: Any = None
 
     def __init_subclass__(cls):
         _wrap_methods(cls)

@@ -48,11 +48,11 @@ class Table:
     """Data under change on the host; rows and columns keep their old numbers until `result`."""
 
     def __init__(self, X, y, sample_weight):
-        matrix = X.to_scipy() if isinstance(X, Matrix) else as_matrix(X).to_scipy()
+        matrix: Any = as_matrix(X).to_scipy()
         self.sparse = sp.issparse(matrix)
         self.n, self.d = matrix.shape
         self.dtype = matrix.dtype
-        self.X = sp.csr_array(matrix) if self.sparse else np.array(matrix)
+        self.X: Any = sp.csr_array(matrix) if self.sparse else np.array(matrix)
         self.y = np.array(y, dtype=np.float64)
         self.weight = None if sample_weight is None else np.array(sample_weight, dtype=np.float64)
         if self.y.shape != (self.n,):
@@ -128,7 +128,8 @@ class SetElements(Change):
 
     def write(self, table):
         rows, cols = np.asarray(self.rows), np.asarray(self.cols)
-        table.check_rows(rows), table.check_cols(cols)
+        table.check_rows(rows)
+        table.check_cols(cols)
         table.overwrite((rows, cols, np.asarray(self.values)))
 
 

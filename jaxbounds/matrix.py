@@ -59,7 +59,7 @@ class Dense:
         values: (n, d) array, float32 or float64.
     """
 
-    values: jax.Array
+    values: Any
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -98,13 +98,13 @@ class Dense:
         rows = lax.dynamic_slice_in_dim(self.values, start, size).astype(jnp.float64)
         return rows, start, start + jnp.arange(size) >= i * size
 
-    def matvec(self, w: jax.Array) -> jax.Array:
+    def matvec(self, w: Any) -> jax.Array:
         """X w: float64 (n,) from float64 (d,)."""
         if self._in_one():
             return _dot(self.values.astype(jnp.float64), w)
         return _linear(self._blocked_matvec, self._blocked_rmatvec, w, self.shape[0])
 
-    def rmatvec(self, t: jax.Array) -> jax.Array:
+    def rmatvec(self, t: Any) -> jax.Array:
         """X^T t: float64 (d,) from float64 (n,)."""
         if self._in_one():
             return _dot(t, self.values.astype(jnp.float64))
@@ -220,11 +220,11 @@ class Sparse:
         """Bound of the number of summands in a column sum (for rounding allowances)."""
         return self.by_col.terms
 
-    def matvec(self, w: jax.Array) -> jax.Array:
+    def matvec(self, w: Any) -> jax.Array:
         """X w: float64 (n,) from float64 (d,)."""
         return _linear(self.by_row.reduce, self.by_col.reduce, w, self.shape[0])
 
-    def rmatvec(self, t: jax.Array) -> jax.Array:
+    def rmatvec(self, t: Any) -> jax.Array:
         """X^T t: float64 (d,) from float64 (n,)."""
         return _linear(self.by_col.reduce, self.by_row.reduce, t, self.shape[1])
 

@@ -6,7 +6,7 @@ from functools import partial
 import jax
 import numpy as np
 
-from jaxbounds.array import fori_loop, on_host, put, to_host, xp
+from jaxbounds.array import Array, fori_loop, on_host, put, to_host, xp
 from jaxbounds.host import HostMatrix, host_matrix, matrix_of
 from jaxbounds.losses import Loss
 from jaxbounds.matrix import Matrix
@@ -21,52 +21,52 @@ class Data:
     """The training data as arrays: matrix (n, d), target (n,), weight (n,) (sample weights)."""
 
     matrix: Matrix
-    target: jax.Array
-    weight: jax.Array
+    target: Array
+    weight: Array
 
 
 @pytree
 class Rows:
     """What is kept of each row i: (n,) float64 vectors."""
 
-    target: jax.Array
-    weight: jax.Array  # sample weight
-    score: jax.Array  # x_i.w
-    score_abs: jax.Array  # |x_i|.|w|, the scale of the score's rounding error
-    cross: jax.Array  # x_i.delta
-    norm_sq: jax.Array  # ||x_i||^2
-    fenchel: jax.Array  # upper bound of FY_i
-    square: jax.Array  # lower bound of (alpha_i - a_i)^2
+    target: Array
+    weight: Array  # sample weight
+    score: Array  # x_i.w
+    score_abs: Array  # |x_i|.|w|, the scale of the score's rounding error
+    cross: Array  # x_i.delta
+    norm_sq: Array  # ||x_i||^2
+    fenchel: Array  # upper bound of FY_i
+    square: Array  # lower bound of (alpha_i - a_i)^2
 
 
 @pytree
 class Columns:
     """What is kept of each column j: (d,) float64 vectors."""
 
-    v: jax.Array  # sum_i c_i t_i x_ij
-    v_pad: jax.Array  # bound on the rounding error of v_j
-    delta: jax.Array  # w_j - u_j
-    norm_sq: jax.Array  # sum_i c_i x_ij^2
-    negative: jax.Array  # S-_j = sum_i c_i min(z_ij, 0), rounded down
-    positive: jax.Array  # S+_j = sum_i c_i max(z_ij, 0), rounded up
+    v: Array  # sum_i c_i t_i x_ij
+    v_pad: Array  # bound on the rounding error of v_j
+    delta: Array  # w_j - u_j
+    norm_sq: Array  # sum_i c_i x_ij^2
+    negative: Array  # S-_j = sum_i c_i min(z_ij, 0), rounded down
+    positive: Array  # S+_j = sum_i c_i max(z_ij, 0), rounded up
 
 
 @pytree
 class Totals:
     """Float64 scalars: sums over all rows or columns (metric: weighted by the strong convexity lam_j)."""
 
-    fenchel: jax.Array  # upper bound of sum_i c_i FY_i
-    square: jax.Array  # lower bound of sum_i c_i (alpha_i - a_i)^2
-    excess: jax.Array  # upper bound of sum_j [B_j - lam_j/2 delta_j^2]
-    delta_metric: jax.Array  # sum_j lam_j delta_j^2
-    delta_delta: jax.Array  # ||delta||^2
-    delta_w: jax.Array  # delta.w
-    w_w: jax.Array  # ||w||^2
-    delta_pad: jax.Array  # bound on the metric norm of delta's rounding error
-    lam_min: jax.Array  # min_j lam_j (0 without strong convexity)
-    sigma_sq: jax.Array  # upper bound of ||C^(1/2) X||_2^2
-    loss: jax.Array  # upper bound of sum_i c_i max(l_i, 0)
-    psi: jax.Array  # upper bound of psi(w)
+    fenchel: Array  # upper bound of sum_i c_i FY_i
+    square: Array  # lower bound of sum_i c_i (alpha_i - a_i)^2
+    excess: Array  # upper bound of sum_j [B_j - lam_j/2 delta_j^2]
+    delta_metric: Array  # sum_j lam_j delta_j^2
+    delta_delta: Array  # ||delta||^2
+    delta_w: Array  # delta.w
+    w_w: Array  # ||w||^2
+    delta_pad: Array  # bound on the metric norm of delta's rounding error
+    lam_min: Array  # min_j lam_j (0 without strong convexity)
+    sigma_sq: Array  # upper bound of ||C^(1/2) X||_2^2
+    loss: Array  # upper bound of sum_i c_i max(l_i, 0)
+    psi: Array  # upper bound of psi(w)
 
 
 @pytree
@@ -90,14 +90,14 @@ class Model:
     """
 
     problem: Problem
-    w: jax.Array
-    intercept: jax.Array
-    alpha: jax.Array
-    ref: jax.Array  # the coordinate at which alpha was taken (user losses define alpha by it)
-    gap: jax.Array
-    primal: jax.Array
-    status: jax.Array
-    n_steps: jax.Array
+    w: Array
+    intercept: Array
+    alpha: Array
+    ref: Array  # the coordinate at which alpha was taken (user losses define alpha by it)
+    gap: Array
+    primal: Array
+    status: Array
+    n_steps: Array
     rows: Rows
     columns: Columns
     totals: Totals
@@ -185,7 +185,7 @@ def spectral_bound(matrix: Matrix, c, steps: int = 3):
     return up(ratio, matrix.row_terms + matrix.col_terms + 8)
 
 
-def feasible(problem: Problem, data: Data, w, alpha, unit: float):
+def feasible(problem: Problem, data: Data, alpha, unit: float):
     """alpha, shrunk until v lies in the domain of psi* whatever the rounding."""
     bound, matrix = problem.penalty.dual_bound, data.matrix
     if bound is None:
@@ -251,20 +251,21 @@ _memory_jit = partial(jax.jit, static_argnames="unit")(_memory)
 
 
 def remember(problem: Problem, data: Data, w, alpha, ref=None, status=0, n_steps=0) -> Model:
-    """The model of a pair (w, alpha): any w and any feasible alpha give valid bounds."""
+    """The model of a pair (w, alpha): any w and any feasible alpha give valid bounds.
+
+    Losses that define alpha by `ref` take it at ref, by default at the scores of w, whatever `alpha` was given.
+    """
     unit, terms = problem.unit(data.matrix.shape[0]), data.matrix.row_terms
+    memory, on, here, at = _memory_jit, problem, data, w
     if on_host(problem, data, w, alpha):
-        memory, (host_problem, host, w_host, alpha, ref) = _memory, to_host((problem, data, w, alpha, ref))
-        args = host_problem, replace(host, matrix=host_matrix(data.matrix)), w_host, alpha
-    else:
-        memory, args = _memory_jit, (problem, data, w, alpha)
+        memory, (on, here, at, alpha, ref) = _memory, to_host((problem, data, w, alpha, ref))
+        here = replace(here, matrix=host_matrix(data.matrix))
     if ref is None:
-        ref = args[0].loss.coordinate(args[1].matrix.matvec(args[2].astype(xp.float64)), args[1].target)
-        if problem.loss.defined_by_ref:  # alpha must be the one that ref defines
-            alpha = args[0].loss.dual(ref, args[1].target)
-            args = (*args[:3], alpha)
-    alpha = feasible(*args, unit)
-    rows, columns, totals, gap, primal = memory(*args[:3], alpha, ref, unit)
+        ref = on.loss.coordinate(here.matrix.matvec(at.astype(xp.float64)), here.target)
+        if on.loss.defined_by_ref:  # alpha must be the one that ref defines
+            alpha = on.loss.dual(ref, here.target)
+    alpha = feasible(on, here, alpha, unit)
+    rows, columns, totals, gap, primal = memory(on, here, at, alpha, ref, unit)
     status, n_steps = xp.asarray(status, dtype=xp.int32), xp.asarray(n_steps, dtype=xp.int32)
     zero = np.zeros(())
     return put(

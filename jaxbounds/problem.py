@@ -5,7 +5,7 @@ from typing import Literal
 import numpy as np
 
 from jaxbounds.array import on_host, put, to_host, xp
-from jaxbounds.host import matrix_of
+from jaxbounds.host import HostMatrix, matrix_of
 from jaxbounds.losses import Loss
 from jaxbounds.matrix import Matrix
 from jaxbounds.penalties import Penalty
@@ -97,7 +97,7 @@ class Problem:
         """c_i for a sample weight of one among n rows."""
         return 1.0 / n if self.scale == "mean" else 1.0
 
-    def objective(self, matrix: Matrix, y, c, w, intercept=0.0):
+    def objective(self, matrix: Matrix | HostMatrix, y, c, w, intercept=0.0):
         """P(w) on prepared data."""
         q = self.loss.coordinate(matrix.matvec(w) + intercept, y)
         return xp.sum(c * self.loss.value(q, y)) + xp.sum(self.penalty.value(w))
@@ -123,7 +123,7 @@ class Problem:
 LABELS = "labels are -1 and +1 (convert 0/1 with 2 * {} - 1)"
 
 
-def dual_vector(loss: Loss, matrix: Matrix, y, c, alpha):
+def dual_vector(loss: Loss, matrix: Matrix | HostMatrix, y, c, alpha):
     """v = sum_i c_i t_i x_i with t = orientation * alpha."""
     return matrix.rmatvec(c * loss.orientation(y) * alpha)
 

@@ -6,6 +6,7 @@ from typing import Any, TypeVar, dataclass_transform
 
 import jax
 import numpy as np
+from jax.core import Tracer
 
 T = TypeVar("T")
 
@@ -59,4 +60,4 @@ def in_float64(fn):
 
 def is_traced(*trees) -> bool:
     """True if any leaf is a tracer: then values cannot be checked on the host."""
-    return any(isinstance(leaf, jax.core.Tracer) for tree in trees for leaf in jax.tree.leaves(tree))
+    return any(isinstance(leaf, Tracer) for tree in trees for leaf in jax.tree.leaves(tree))

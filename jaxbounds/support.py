@@ -8,7 +8,7 @@ from jaxbounds.certificates.region import Region
 from jaxbounds.edit import Edit
 from jaxbounds.host import host_matrix
 from jaxbounds.matrix import Matrix
-from jaxbounds.model import Model, coordinate_pad, gamma_of, lam_of
+from jaxbounds.model import Data, Model, coordinate_pad, gamma_of, lam_of
 from jaxbounds.pytree import pytree
 from jaxbounds.rounding import U, dot_error, down, growth, norm_down, norm_up, root, up
 
@@ -32,12 +32,19 @@ def extend(vector, size: int):
     return xp.concatenate([vector, xp.zeros(size - vector.shape[0])])
 
 
+def with_data(model: Model) -> Data:
+    """The model's data, which the caller knows to be there."""
+    assert model.data is not None
+    return model.data
+
+
 def rest_of_rows(model: Model, edit: Edit, region: Region):
     """sum_i beta_i x_i over whole old rows, and a bound on its rounding error."""
     if not edit.rest:
         return xp.zeros(edit.d), xp.zeros(edit.d)
     n = model.alpha.shape[0]
-    slot, col, value = model.data.matrix.rows(xp.minimum(edit.rows, n - 1))
+    data = with_data(model)
+    slot, col, value = data.matrix.rows(xp.minimum(edit.rows, n - 1))
     weight = xp.where(edit.rows < n, region.beta, 0.0)[slot]
     part = weight * value.astype(xp.float64)
     size = xp.where(edit.rows < n, region.beta_size, 0.0)[slot] * xp.abs(value.astype(xp.float64))
@@ -223,7 +230,7 @@ def duals(model: Model, edit: Edit, region: Region):
 def new_scores(model: Model, edit: Edit, region: Region):
     """(lower, upper) of x~_i.w* for every row of the new data."""
     at = coefficients(model, edit, region)
-    matrix, d_old = host_matrix(model.data.matrix), model.w.shape[0]
+    matrix, d_old = host_matrix(with_data(model).matrix), model.w.shape[0]
     R, Q = edit.rows.shape[0], edit.cols.shape[0]
     row, col = xp.minimum(edit.row, R - 1), xp.minimum(edit.col, Q - 1)
     live = (edit.row < R) & (edit.col < Q)

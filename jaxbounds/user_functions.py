@@ -39,7 +39,7 @@ from jaxbounds.rounding import U
 class FunctionLoss(Loss):
     """A user's loss: f(q) = phi(q, *params) of the margin, or ell(q, y, *params) of the score. See `from_margin`."""
 
-    smoothness: jax.Array | None
+    smoothness: Any
     params: tuple
     bounds: tuple | None
     fn: Callable[..., Any] = static()
@@ -249,7 +249,7 @@ def from_score(
 class FunctionPenalty(Penalty):
     """A user's penalty sum_j psi_j(w_j, *params). See `from_function`."""
 
-    strong_convexity: jax.Array | None
+    strong_convexity: Any
     params: tuple
     fn: Callable[..., Any] = static()
     derivative: Callable[..., Any] | None = static()

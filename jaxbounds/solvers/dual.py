@@ -169,7 +169,7 @@ class DualCoordinate:
 
     def run(self, task: Task, state: _State, tol, max_steps) -> _State:
         """Step until done."""
-        return run(self, task, state, tol, max_steps)
+        return run(self, task, state, tol, max_steps, beyond=1.0)
 
     def finish(self, task: Task, state: _State, tol) -> Solution:
         """The result of a state."""

@@ -66,7 +66,7 @@ def fit(
         >>> import numpy as np, jaxbounds as jb
         >>> problem = jb.Problem(jb.losses.logistic(), jb.penalties.l2(0.1))
         >>> model = jb.fit(problem, np.array([[1.0], [-1.0], [2.0]]), np.array([1, -1, 1]))
-        >>> bool(model.gap <= 1e-8 * model.primal)
+        >>> float(model.gap) <= 1e-8 * float(model.primal)
         True
     """
     if not isinstance(problem, Problem):
