@@ -138,6 +138,11 @@ def fenchel_bounds(loss: Loss, q, pad, alpha, y, ref):
     return up(fy, 16), down(distance**2)
 
 
+def known_ref(loss: Loss, penalty: Penalty, ref):
+    """`ref` where alpha = -f'(ref) holds exactly: not after alpha was shrunk, nor at the kinks of a loss."""
+    return None if penalty.dual_bound is not None or loss.smoothness is None else ref
+
+
 def loss_bound(loss: Loss, q, pad, y):
     """Upper bound of max(l, 0) for every coordinate within `pad` of q (l is convex)."""
     return xp.maximum(xp.maximum(loss.value(q - pad, y), loss.value(q + pad, y)), 0.0)
@@ -211,8 +216,7 @@ def _memory(problem: Problem, data: Data, w, alpha, ref, unit: float):
     score, score_abs = matrix.matvec(w), up(magnitude.matvec(xp.abs(w)), matrix.row_terms)
     q = loss.coordinate(score, y)
     pad = coordinate_pad(q, score_pad(score_abs, matrix.row_terms))
-    ref = None if penalty.dual_bound is not None else ref  # alpha was shrunk
-    fenchel, gap_square = fenchel_bounds(loss, q, pad, alpha, y, ref)
+    fenchel, gap_square = fenchel_bounds(loss, q, pad, alpha, y, known_ref(loss, penalty, ref))
 
     lam = lam_of(penalty, d)
     v = dual_vector(loss, matrix, y, c, alpha)
@@ -262,7 +266,7 @@ def remember(problem: Problem, data: Data, w, alpha, ref=None, status=0, n_steps
         here = replace(here, matrix=host_matrix(data.matrix))
     if ref is None:
         ref = on.loss.coordinate(here.matrix.matvec(at.astype(xp.float64)), here.target)
-        if on.loss.defined_by_ref:  # alpha must be the one that ref defines
+        if on.loss.defined_by_ref and on.loss.smoothness is not None:  # alpha must be the one that ref defines
             alpha = on.loss.dual(ref, here.target)
     alpha = feasible(on, here, alpha, unit)
     rows, columns, totals, gap, primal = memory(on, here, at, alpha, ref, unit)

@@ -12,6 +12,8 @@ from jax.experimental import sparse as jsp
 
 import jaxbounds as jb
 
+pytestmark = pytest.mark.slow  # compiles many solvers
+
 N, D = 30, 7
 RNG = np.random.default_rng(3)
 X = np.where(RNG.random((N, D)) < 0.6, RNG.normal(size=(N, D)), 0.0)

@@ -15,6 +15,8 @@ from jaxbounds.matrix import as_matrix
 from jaxbounds.solvers import DualCoordinate, NewtonCG, ProximalGradient, Task, default_solver
 from jaxbounds.status import Status
 
+pytestmark = pytest.mark.slow  # compiles many solvers
+
 Problem = namedtuple("Problem", "loss penalty")
 N, D = 48, 12
 RNG = np.random.default_rng(0)

@@ -10,6 +10,8 @@ import table
 
 import jaxbounds as jb
 
+pytestmark = pytest.mark.slow  # many cells
+
 SLACK = 2e-9  # the oracle's own error
 
 

@@ -10,6 +10,8 @@ import table
 
 import jaxbounds as jb
 
+pytestmark = pytest.mark.slow  # many cells
+
 # change -> the rows (of the bounds' numbering) at which the dual may be re-evaluated
 KINDS = ("set_rows", "set_rows_targets", "set_targets", "set_weights", "set_elements", "remove_rows",
          "remove_rows_keep_n", "add_rows", "set_penalty")  # fmt: skip

@@ -16,6 +16,7 @@ from jaxbounds.model import (
     excess_bounds,
     fenchel_bounds,
     gamma_of,
+    known_ref,
     lam_of,
     loss_bound,
     score_pad,
@@ -180,8 +181,7 @@ class Ledger:
         y = edit.target
         q = loss.coordinate(score, y)
         q_pad = coordinate_pad(q, pad)
-        ref = None if edit.penalty.dual_bound is not None else point.ref
-        fy, square = fenchel_bounds(loss, q, q_pad, point.alpha, y, ref)
+        fy, square = fenchel_bounds(loss, q, q_pad, point.alpha, y, known_ref(loss, edit.penalty, point.ref))
         live = self.c > 0
         k = self.slots_r + 4
         F = up(xp.sum(xp.where(live, self.c * fy, 0.0)), k)

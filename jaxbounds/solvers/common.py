@@ -150,12 +150,12 @@ def run(solver: Any, task: Task, state: Any, tol: Any, max_steps: Any, beyond: f
     """Step until the gap is small enough, nothing moves, or the state has made max_steps steps in all.
 
     The error of w goes with the root of the gap, and near the optimum one more Newton step is cheap: so the gap should
-    reach `beyond` times tol, though tol is enough for success.
+    reach `beyond` times tol, though tol is enough for success, and for stopping once a step gains nothing.
     """
 
     def going(state):
         best = state.best
-        running = best.status == Status.MAX_STEPS
+        running = (best.status == Status.MAX_STEPS) & ~(best.reached(tol) & (best.waited > 0))
         return running & ~best.reached(beyond * tol) & (best.n_steps < max_steps)
 
     return lax.while_loop(going, lambda state: solver.step(task, state, tol), state)
@@ -294,7 +294,7 @@ def newton_direction(task: Task, smooth: Smooth, w, q, rhs, mask, scale, rtol, d
     return p, ds, steps
 
 
-def line_search(task: Task, smooth: Smooth, w, q, p, dq, primal, accuracy=0.3, steps=30):
+def line_search(task: Task, smooth: Smooth, w, q, p, dq, primal, accuracy=0.3, steps=50):
     """A step t > 0 along p where the derivative of the objective is within ``accuracy`` of zero, relative to t = 0.
 
     A guarded Newton iteration on the derivative, which stays accurate near the optimum where differences of the
@@ -325,7 +325,8 @@ def line_search(task: Task, smooth: Smooth, w, q, p, dq, primal, accuracy=0.3, s
         descending = slope <= 0  # NaN counts as overshooting
         low, high = jnp.where(descending, t, low), jnp.where(descending, high, t)
         newton = t - slope / curvature
-        guess = jnp.where(jnp.isinf(high), 2.0 * t, (low + high) / 2)
+        between = jnp.where(low == 0, 0.1 * high, (low + high) / 2)
+        guess = jnp.where(jnp.isinf(high), 2.0 * t, between)
         far = jnp.where(jnp.isinf(high), 10.0 * t, high)
         t = jnp.where((newton > low) & (newton < far), newton, guess)
         slope, curvature = derivative(t)

@@ -144,7 +144,10 @@ class DualCoordinate:
         rtol = jnp.clip(0.3 * jnp.sqrt(goal / jnp.maximum(state.columns_gap, TINY)), 1e-10, 0.25)
         if task.penalty.smooth:
             v = task.v(smooth.dual(task.q(path.s), task.y))
-            w, s, _, steps = newton_step(task, smooth, path.w, path.s, v, path.metric, rtol, best.primal, self.max_cg)
+            damping = path.metric * (1e-3 / state.gamma) * jnp.minimum(best.relative_gap(), 1.0)
+            w, s, _, steps = newton_step(
+                task, smooth, path.w, path.s, v, path.metric, rtol, best.primal, self.max_cg, damping=damping
+            )
             path = replace(path, w=w, s=s)
         else:
             path, full, steps = composite_step(task, smooth, path, rtol, state.columns_gap, best.primal, self.max_cg)

@@ -47,8 +47,7 @@ def start_path(task: Task, w: jax.Array) -> Path:
     """The path at w."""
     smoothness = jnp.ones((), jnp.float64) if task.loss.smoothness is None else task.loss.smoothness
     scale = column_scale(task.matrix, task.c)
-    metric = jnp.maximum(scale, 1e-3 * jnp.max(scale))
-    metric = jnp.where(metric > 0, metric, 1.0)
+    metric = jnp.where(scale > 0, scale, 1.0)
     return Path(w, task.matrix.matvec(w), metric, 1.0 * smoothness, jnp.full((), 5, jnp.int32))
 
 
@@ -114,8 +113,7 @@ def composite_step(task: Task, smooth: Smooth, path: Path, rtol, gap, primal, ma
     q = task.q(s)
     rhs = jnp.where(mask, task.v(smooth.dual(q, task.y)) - penalty.subgradient(w)[0], 0.0)
     relative = jnp.minimum(gap / jnp.maximum(jnp.abs(primal), TINY), 1.0)
-    curvature = jnp.max(path.metric) * path.lipschitz
-    damping = curvature * jnp.maximum(1e-3 * jnp.minimum(relative, 1.0), 1e-14)
+    damping = path.metric * path.lipschitz * jnp.maximum(1e-3 * jnp.minimum(relative, 1.0), 1e-14)
     p, ds, steps = newton_direction(task, smooth, w, q, rhs, mask, path.metric, rtol, damping, max_cg)
     crossing = kinked & (w * (w + p) < 0)
     full = jnp.where(crossing, 0.0, w + p)

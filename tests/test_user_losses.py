@@ -1,0 +1,35 @@
+"""A user's loss with a kink: its dual is not a derivative at the kink, and the bounds must know."""
+
+import jax.numpy as jnp
+import numpy as np
+import oracle
+import pytest
+
+import jaxbounds as jb
+
+
+def kinked(m):
+    return jnp.maximum(1.0 - m, 0.0)
+
+
+def kinked_slope(m):
+    return jnp.where(m < 1.0, -1.0, 0.0)
+
+
+@pytest.mark.parametrize("method", [jb.Theorem1(), jb.Cached(), jb.Partial()], ids=lambda m: type(m).__name__)
+def test_kinked_user_loss_is_sound(method):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(30, 4))
+    y = np.where(X[:, 0] + 0.5 * rng.normal(size=30) > 0, 1.0, -1.0)
+    loss = jb.losses.from_margin(kinked, derivative=kinked_slope, domain=(0.0, 1.0))
+    model = jb.fit(jb.Problem(loss, jb.penalties.l2(0.1)), X, y, tol=1e-8)
+    built_in = jb.fit(jb.Problem(jb.losses.hinge(), jb.penalties.l2(0.1)), X, y, tol=1e-8)
+    np.testing.assert_allclose(np.asarray(model.w), np.asarray(built_in.w), atol=1e-3)
+    for change in (jb.set_targets([3], [-y[3]]), jb.remove_rows([5]), jb.set_rows([1], X[:1] + 1.0)):
+        new_X, new_y, _ = change.apply(X, y)
+        truth = oracle.solve(oracle.Problem("hinge", new_X, new_y, np.full(len(new_y), 1 / len(new_y)), lam=0.1))
+        bounds = jb.bound(model, change, method)
+        w = bounds.w()
+        assert np.all(w.lower <= truth.w + 1e-6) and np.all(truth.w <= w.upper + 1e-6)
+        reference = jb.bound(built_in, change, method)
+        assert float(np.asarray(bounds.radius)) <= 1.2 * float(np.asarray(reference.radius)) + 1e-3
