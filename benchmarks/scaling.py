@@ -59,7 +59,7 @@ def milliseconds(model, change, repeats: int) -> float:
 
 
 def main() -> None:
-    """Measure and print; exit status 1 if a time grows with n."""
+    """Measure and print; exit status 1 if a time grows with n (not in a smoke run)."""
     parser = argparse.ArgumentParser(description="Time of a bound against the number of rows.")
     parser.add_argument("--smoke", action="store_true", help="n up to 1e5, a few seconds")
     parser.add_argument("--json", metavar="PATH", help="write the table here")
@@ -80,7 +80,7 @@ def main() -> None:
     if options.json:
         with open(options.json, "w") as file:
             json.dump({"unit": "ms", "touched": TOUCHED, "times": table, "grown": grown}, file, indent=1)
-    if grown:
+    if grown and not options.smoke:  # a smoke run shows that it runs, not how fast
         raise SystemExit("grows with n: " + ", ".join(grown))
 
 
