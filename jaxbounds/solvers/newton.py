@@ -36,7 +36,9 @@ def forcing(progress: Progress, tol) -> jax.Array:
     return jnp.clip(jnp.maximum(jnp.sqrt(relative), 0.3 * jnp.sqrt(tol / relative)), 1e-10, 0.1)
 
 
-def newton_step(task: Task, smooth: Smooth, w, s, v, scale, rtol, primal, max_cg, mask=None, damping=0.0):
+def newton_step(
+    task: Task, smooth: Smooth, w, s, v, scale, rtol, primal, max_cg, mask=None, damping: Any = 0.0
+):
     """One Newton step with line search on the masked coordinates: (w, s, whether it moved, CG steps)."""
     q = task.q(s)
     mask = jnp.ones(w.shape, bool) if mask is None else mask
