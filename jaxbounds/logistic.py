@@ -25,6 +25,10 @@ class Logistic(Loss):
     def dual(self, q, y):
         return sigmoid_pair(q)[0]
 
+    def dual_interval(self, q, y):
+        lo, hi = super().dual_interval(q, y)
+        return lo, xp.maximum(hi, 1e-307)  # never exactly 0, even where exp underflows
+
     def conjugate(self, alpha, y):
         a = xp.clip(alpha, 0.0, 1.0)
         small = a < 0.5  # there 1 - a may round to 1

@@ -10,7 +10,7 @@ from jaxbounds.host import host_matrix
 from jaxbounds.matrix import Matrix
 from jaxbounds.model import Data, Model, coordinate_pad, gamma_of, lam_of
 from jaxbounds.pytree import pytree
-from jaxbounds.rounding import U, dot_error, down, growth, norm_down, norm_up, root, up
+from jaxbounds.rounding import TINY, U, dot_error, down, growth, norm_down, norm_up, root, up
 
 
 @pytree
@@ -221,7 +221,9 @@ def duals(model: Model, edit: Edit, region: Region):
         q_low, q_high = xp.minimum(q_low, q_high), xp.maximum(q_low, q_high)
         q_low, q_high = q_low - 4 * U * xp.abs(q_low), q_high + 4 * U * xp.abs(q_high)
         a_low, a_high = loss.dual_interval(q_high, y)[0], loss.dual_interval(q_low, y)[1]
-        a_low, a_high = a_low - 16 * U * xp.abs(a_low), a_high + 16 * U * xp.abs(a_high)
+        # zeros are exact (screening); other ends may lie among the denormals
+        a_low = a_low - xp.where(a_low == 0, 0.0, 16 * U * xp.abs(a_low) + TINY)
+        a_high = a_high + xp.where(a_high == 0, 0.0, 16 * U * xp.abs(a_high) + TINY)
         low, high = xp.maximum(low, a_low), xp.minimum(high, a_high)
     gone = write(xp.zeros(n_old), xp.where(edit.row_removed, 1.0, 0.0)) > 0
     return xp.where(gone, 0.0, low), xp.where(gone, 0.0, high)
