@@ -1,20 +1,18 @@
 """Speed of the matrix products: nanoseconds per non-zero inside a jitted loop, next to scipy.
 
-Run ``python benchmarks/products.py`` (a minute) or ``--smoke`` (seconds); ``--json PATH`` also writes the table.
+Run ``python benchmarks/products.py`` (a minute; ``--all``: minutes) or ``--smoke`` (seconds).
 The sets are synthetic: power-law column popularity, of the size of rcv1, real-sim and (``--all``) news20.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import time
 from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.sparse as sp
+from _record import best, finish, parser, table
 
 from jaxbounds.matrix import as_matrix
 
@@ -54,16 +52,6 @@ def _loop(matrix, vector, product, loops):
     return jax.lax.fori_loop(0, loops, body, (vector, out))[1]
 
 
-def _best(call, repeats: int) -> float:
-    """Least seconds of a call."""
-    seconds = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        call()
-        seconds.append(time.perf_counter() - start)
-    return min(seconds)
-
-
 def measure(X: sp.csr_array, loops: int, repeats: int) -> dict[str, float]:
     """Nanoseconds per non-zero of every product."""
     scale = 1e9 / X.nnz
@@ -71,35 +59,45 @@ def measure(X: sp.csr_array, loops: int, repeats: int) -> dict[str, float]:
     rng = np.random.default_rng(1)
     w, t = rng.normal(size=X.shape[1]), rng.normal(size=X.shape[0])
     matrix = as_matrix(X)
-    result = {"nnz": X.nnz, "build": scale * _best(lambda: as_matrix(X), repeats)}
+    result = {"nnz": X.nnz, "build": scale * best(lambda: as_matrix(X), repeats)[0]}
     with jax.enable_x64(True):
         for product, vector in (("matvec", w), ("rmatvec", t)):
             call = partial(_loop, matrix, jnp.asarray(vector), product, loops)
             call().block_until_ready()
-            result[product] = scale * _best(lambda call=call: call().block_until_ready(), repeats) / (loops + 1)
-    result["scipy matvec"] = scale * _best(lambda: X @ w, repeats * 3)
-    result["scipy rmatvec"] = scale * _best(lambda: XT @ t, repeats * 3)
+            result[product] = scale * best(lambda call=call: call().block_until_ready(), repeats)[0] / loops
+    result["scipy matvec"] = scale * best(lambda: X @ w, repeats * 3)[0]
+    result["scipy rmatvec"] = scale * best(lambda: XT @ t, repeats * 3)[0]
     return result
 
 
+def report(payload: dict) -> str:
+    """The section of RESULTS.md."""
+    sets = payload["sets"]
+    keys = ["matvec", "rmatvec", "build", "scipy matvec", "scipy rmatvec"]
+    rows = [[f"{name} size", f"{s['nnz']:,}", *(f"{s[key]:.2f}" for key in keys)] for name, s in sets.items()]
+    worst = max(found[key] / found[f"scipy {key}"] for found in sets.values() for key in keys[:2])
+    return f"""## Sparse products (`benchmarks/products.py`), ns per non-zero inside a jitted loop
+
+Least of {payload["repeats"]} loops of {payload["loops"]} products in float64. The slowest product takes {worst:.2f} \
+times scipy's; `build` is the time of the layout, once a data set. Both products gather: rows and columns are stored \
+in chunks, at twice the memory of a CSR matrix.
+
+{table(["set", "non-zeros", "X@w", "X^T t", "build", "scipy X@w", "scipy X^T t"], rows)}"""
+
+
 def main() -> None:
-    """Measure, print, and perhaps write, the table."""
-    parser = argparse.ArgumentParser(description="Speed of the matrix products.")
-    parser.add_argument("--smoke", action="store_true", help="one small set, a few seconds")
-    parser.add_argument("--all", action="store_true", help="also the news20 size (1 GB, minutes)")
-    parser.add_argument("--json", metavar="PATH", help="write the table here")
-    options = parser.parse_args()
+    """Measure, print and record."""
+    arguments = parser(__doc__)
+    arguments.add_argument("--all", action="store_true", help="also the news20 size (1 GB, minutes)")
+    options = arguments.parse_args()
     names = ["smoke"] if options.smoke else ["rcv1", "real-sim"] + ["news20"] * options.all
-    table = {}
+    loops, repeats = (3, 2) if options.smoke else (20, 5)
+    payload = {"loops": loops, "repeats": repeats, "sets": {}}
     for name in names:
-        loops, repeats = (3, 2) if options.smoke or name == "news20" else (20, 5)
-        table[name] = measure(power_law(*SIZES[name]), loops, repeats)
-        if len(table) == 1:
-            print("ns per non-zero  " + "".join(f"{key:>15}" for key in table[name]))
-        print(f"{name:<17}" + "".join(f"{v:>15}" if k == "nnz" else f"{v:>15.2f}" for k, v in table[name].items()))
-    if options.json:
-        with open(options.json, "w") as file:
-            json.dump({"unit": "ns per non-zero", "jax": jax.__version__, "sets": table}, file, indent=1)
+        found = measure(power_law(*SIZES[name]), loops, repeats)
+        payload["sets"][name] = {key: value if key == "nnz" else round(value, 3) for key, value in found.items()}
+    finish("products", payload, options)
+    print(report(payload))
 
 
 if __name__ == "__main__":

@@ -1,16 +1,13 @@
 """Time of a bound against the number of rows at a change of fixed size: it must not grow.
 
-Run ``python benchmarks/scaling.py`` (a minute, 2 GB) or ``--smoke`` (seconds); ``--json PATH`` also writes the table.
+Run ``python benchmarks/scaling.py`` (a minute, 2 GB) or ``--smoke`` (seconds).
 Nothing is trained: any pair (w, alpha) makes a model, and its bounds cost the same.
 """
-
-import argparse
-import json
-import time
 
 import jax
 import numpy as np
 import scipy.sparse as sp
+from _record import best, finish, parser, table
 
 import jaxbounds as jb
 from jaxbounds.array import put
@@ -50,38 +47,43 @@ def make(n: int, sparse: bool):
 
 def milliseconds(model, change, repeats: int) -> float:
     """Least time of a bound with its distance."""
-    best = np.inf
-    for _ in range(repeats + 1):
-        start = time.perf_counter()
-        jb.bound(model, change).distance  # noqa: B018
-        best = min(best, time.perf_counter() - start)
-    return 1e3 * best
+    return 1e3 * best(lambda: jb.bound(model, change).distance, repeats + 1)[0]
+
+
+def report(payload: dict) -> str:
+    """The section of RESULTS.md."""
+    kinds = list(payload["times"][0]["ms"])
+    rows = [[t["data"], f"{t['n']:,}", *(f"{t['ms'][kind]:.1f}" for kind in kinds)] for t in payload["times"]]
+    times = [ms for t in payload["times"] for ms in t["ms"].values()]
+    largest = max(t["n"] for t in payload["times"])
+    grown = f"These grew by more than 5 ms and a factor of 3: {', '.join(payload['grown'])}." * bool(payload["grown"])
+    return f"""## One bound against the number of rows (`benchmarks/scaling.py`), ms
+
+One call of `bound` with `Cached` and its distance, {payload["touched"]} touched rows or elements, least of \
+{payload["repeats"]} calls; the data have {D_DENSE} columns, or {D_SPARSE:,} with {NNZ_ROW} entries a row. All times \
+up to {largest:,} rows lie between {min(times):.1f} and {max(times):.1f} ms. {grown or "None grows with the rows"}\
+{"" if grown else ": what is left is the fixed cost of some hundreds of small NumPy calls."}
+
+{table(["data", "rows", *kinds], rows)}"""
 
 
 def main() -> None:
-    """Measure and print; exit status 1 if a time grows with n (not in a smoke run)."""
-    parser = argparse.ArgumentParser(description="Time of a bound against the number of rows.")
-    parser.add_argument("--smoke", action="store_true", help="n up to 1e5, a few seconds")
-    parser.add_argument("--json", metavar="PATH", help="write the table here")
-    options = parser.parse_args()
+    """Measure, print and record; exit status 1 if a time grows with n (not in a smoke run)."""
+    options = parser(__doc__).parse_args()
     sizes = [1_000, 10_000, 100_000] if options.smoke else [1_000, 10_000, 100_000, 1_000_000]
-    table, grown = {}, []
-    for sparse in (False, True):
-        name = "sparse" if sparse else "dense"
+    repeats = 5 if options.smoke else 20
+    payload = {"touched": TOUCHED, "repeats": repeats, "times": [], "grown": []}
+    for data in ("dense", "sparse"):
+        found = []
         for n in sizes:
-            model, changes = make(n, sparse)
-            times = {kind: milliseconds(model, change, 5 if options.smoke else 20) for kind, change in changes.items()}
-            if not table:
-                print("ms per bound         n" + "".join(f"{kind:>11}" for kind in times))
-            table[f"{name} {n}"] = times
-            print(f"{name:<12}{n:>10}" + "".join(f"{t:>11.2f}" for t in times.values()), flush=True)
-        first, last = table[f"{name} {sizes[0]}"], table[f"{name} {sizes[-1]}"]
-        grown += [f"{name} {kind}" for kind in first if last[kind] > 3 * first[kind] + 5]
-    if options.json:
-        with open(options.json, "w") as file:
-            json.dump({"unit": "ms", "touched": TOUCHED, "times": table, "grown": grown}, file, indent=1)
-    if grown and not options.smoke:  # a smoke run shows that it runs, not how fast
-        raise SystemExit("grows with n: " + ", ".join(grown))
+            model, changes = make(n, data == "sparse")
+            found.append({kind: round(milliseconds(model, change, repeats), 3) for kind, change in changes.items()})
+            payload["times"].append({"data": data, "n": n, "ms": found[-1]})
+        payload["grown"] += [f"{data} {kind}" for kind in found[0] if found[-1][kind] > 3 * found[0][kind] + 5]
+    finish("scaling", payload, options)
+    print(report(payload))
+    if payload["grown"] and not options.smoke:  # a smoke run shows that it runs, not how fast
+        raise SystemExit("grows with n: " + ", ".join(payload["grown"]))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Guaranteed bounds on retrained linear models: what would the optimum be after a change of the data?"""
 
 from jaxbounds import certificates, losses, penalties, solvers, testing
+from jaxbounds.batches import ChangeBatch, each_penalty, each_row_removed, each_target_flipped, stack
 from jaxbounds.bounds import Bounds, Interval, bound
 from jaxbounds.certificates import Cached, Partial, Theorem1
 from jaxbounds.changes import (
@@ -16,17 +17,19 @@ from jaxbounds.changes import (
     set_targets,
     set_weights,
 )
-from jaxbounds.interop import load_svmlight
+from jaxbounds.interop import from_sklearn, load_svmlight
 from jaxbounds.model import Model
 from jaxbounds.problem import Problem
 from jaxbounds.solvers.fit import FitWarning, fit, refit
 from jaxbounds.status import Status
+from jaxbounds.sweeps import EachBounds, bound_each
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "Bounds", "Cached", "FitWarning", "Interval", "Model", "Partial", "Problem", "Status", "Theorem1", "add_columns",
-    "add_rows", "bound", "certificates", "combine", "fit", "load_svmlight", "losses", "penalties", "refit",
-    "remove_columns", "remove_rows", "set_columns", "set_elements", "set_penalty", "set_rows", "set_targets",
-    "set_weights", "solvers", "testing",
+    "Bounds", "Cached", "ChangeBatch", "EachBounds", "FitWarning", "Interval", "Model", "Partial", "Problem",
+    "Status", "Theorem1", "add_columns", "add_rows", "bound", "bound_each", "certificates", "combine",
+    "each_penalty", "each_row_removed", "each_target_flipped", "fit", "from_sklearn", "load_svmlight", "losses",
+    "penalties", "refit", "remove_columns", "remove_rows", "set_columns", "set_elements", "set_penalty", "set_rows",
+    "set_targets", "set_weights", "solvers", "stack", "testing",
 ]  # fmt: skip

@@ -9,6 +9,7 @@ import numpy as np
 
 from jaxbounds import support
 from jaxbounds.array import on_host, put, scatter_set, to_host, xp
+from jaxbounds.batches import Flat
 from jaxbounds.certificates import Cached, Method
 from jaxbounds.host import matrix_of
 from jaxbounds.kinds import Change, SetPenalty
@@ -230,11 +231,12 @@ def _evaluate(bounds: Bounds, what, *args):
     model, parts, status = bounds.model, bounds.parts, bounds.status
     if on_host(model, parts, status, args):
         model, parts, status = to_host((model, parts, status))
-        return _intersect(model, parts, status, what, args)
+        return intersect(model, parts, status, what, args)
     return _intersect_jit(model, parts, status, what, args)
 
 
-def _intersect(model, parts, status, what, args):
+def intersect(model, parts, status, what, args):
+    """(lower, upper) of what(model, edit, region, *args), intersected over all regions."""
     lower, upper = -xp.inf, xp.inf
     for edit, regions in parts:
         for region in regions:
@@ -245,7 +247,7 @@ def _intersect(model, parts, status, what, args):
     return xp.where(valid, lower, -xp.inf), xp.where(valid, upper, xp.inf)
 
 
-_intersect_jit = functools.partial(jax.jit, static_argnames="what")(_intersect)
+_intersect_jit = functools.partial(jax.jit, static_argnames="what")(intersect)
 
 
 def _compact(slots, removed, size: int):
@@ -253,7 +255,7 @@ def _compact(slots, removed, size: int):
     return put(xp.where(gone, -1, xp.cumsum(~gone) - 1).astype(xp.int32))
 
 
-def _certify(method: Method, model: Model, change: Change):
+def certify(method: Method, model: Model, change: Change | Flat):
     """The regions of each edit, and the summary over them."""
     edits = method.edits(model, change)
     parts = method.certify(model, edits)
@@ -273,16 +275,21 @@ def _certify(method: Method, model: Model, change: Change):
     return parts, gap, radius, dual, status
 
 
-_certify_jit = jax.jit(_certify)
+_certify_jit = jax.jit(certify)
 
 
-def _check(method: Method, problem, change: Change) -> None:
-    """Raise if the method does not apply to the problem after the change."""
-    for part in change.parts():
-        if isinstance(part, SetPenalty):
-            problem = dataclasses.replace(problem, penalty=part.penalty)
-    problem.check()
-    method.check(problem)
+def check_method(method: Any, problem: Any = None, change: Any = None) -> Method:
+    """The method; raises if it is none, or does not apply to the problem after the change."""
+    if not isinstance(method, Method):
+        what = f"the class {method.__name__}; call it" if isinstance(method, type) else type(method).__name__
+        raise TypeError(f"method must be Theorem1(), Cached() or Partial(), got {what}")
+    if change is not None:
+        for part in change.parts():
+            if isinstance(part, SetPenalty):
+                problem = dataclasses.replace(problem, penalty=part.penalty)
+        problem.check()
+        method.check(problem)
+    return method
 
 
 @in_float64
@@ -313,13 +320,9 @@ def bound(model: Model, change: Change, method: Method | None = None) -> Bounds:
         raise TypeError(f"model must come from fit, got {type(model).__name__}")
     if not isinstance(change, Change):
         raise TypeError(f"change must come from set_rows, remove_rows, ..., combine; got {type(change).__name__}")
-    method = Cached() if method is None else method
-    if not isinstance(method, Method):
-        what = f"the class {method.__name__}; call it" if isinstance(method, type) else type(method).__name__
-        raise TypeError(f"method must be Theorem1(), Cached() or Partial(), got {what}")
-    _check(method, model.problem, change)
+    method = check_method(Cached() if method is None else method, model.problem, change)
     if on_host(model, change):
-        parts, *summary = _certify(method, *to_host((model, change)))
+        parts, *summary = certify(method, *to_host((model, change)))
     else:
         parts, *summary = _certify_jit(method, model, change)
     return Bounds(model, parts, *put(summary))

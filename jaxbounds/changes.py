@@ -26,7 +26,7 @@ from jaxbounds.problem import as_sample_weight, as_vector
 from jaxbounds.pytree import in_float64, is_traced
 
 
-def _index(index, name: str):
+def check_index(index, name: str):
     """A 1-d int32 index array without repetitions on the host."""
     if is_traced(index):
         array = jnp.atleast_1d(jnp.asarray(index))
@@ -53,7 +53,7 @@ def _index(index, name: str):
     return array.astype(np.int32)  # `put` moves it: jnp.asarray would compile for every new length
 
 
-def _distinct(index, name: str):
+def check_distinct(index, name: str):
     if not is_traced(index):
         array = np.asarray(index)
         order = np.argsort(array, kind="stable")
@@ -65,7 +65,7 @@ def _distinct(index, name: str):
 
 
 def _unique_index(index, name):
-    return _distinct(_index(index, name), name)
+    return check_distinct(check_index(index, name), name)
 
 
 def _values(values, size, name):
@@ -115,7 +115,7 @@ def set_elements(rows, cols, values, *, old_values=None) -> Change:
 
     Source: Hanada et al. 2016, scenario (a), spot modification.
     """
-    rows, cols = _index(rows, "rows"), _index(cols, "cols")
+    rows, cols = check_index(rows, "rows"), check_index(cols, "cols")
     if rows.shape != cols.shape:
         raise ValueError(f"rows and cols must have the same length, got {rows.shape[0]} and {cols.shape[0]}")
     if not is_traced(rows, cols):

@@ -1,6 +1,9 @@
-"""A change being collected, part by part, with its indices and values checked: the first half of an edit."""
+"""A change being collected, part by part, with its indices and values checked: the first half of an edit.
 
-from dataclasses import replace
+Many changes at once are one change of a block-diagonal problem: row i of candidate b is row b n + i, column j is
+column b d + j, where n and d count the added ones. Nothing else tells a batch from a single change.
+"""
+
 from typing import Any
 
 import jax
@@ -8,247 +11,254 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbounds import kinds as ch
+from jaxbounds.host import HostMatrix
 from jaxbounds.matrix import Dense, Matrix
 from jaxbounds.model import Model
 from jaxbounds.problem import LABELS
-from jaxbounds.pytree import pytree, static
 
 _NOWHERE = 2**31 - 1  # a number past every row and column
 
 
-@pytree
 class Draft:
-    """A change being collected: lists of arrays, in order."""
+    """The parts of a change, in order, in the numbering of the new problem.
 
-    puts: tuple = ()  # (rows, cols, old or None, new)
-    zero_rows: tuple = ()  # rows whose old entries vanish
-    zero_cols: tuple = ()
-    full_rows: tuple = ()
-    touched_rows: tuple = ()  # rows and columns of single elements
-    touched_cols: tuple = ()
-    added_cols: tuple = ()
-    row_blocks: tuple = ()  # (rows, old values), when the model has no data
-    col_blocks: tuple = ()
-    targets: tuple = ()  # (rows, values)
-    weights: tuple = ()
-    gone_rows: tuple = ()
-    gone_cols: tuple = ()
-    valid: tuple = ()
-    penalty: Any = None
-    columns_only: tuple = ()  # one flag a part
-    n: int = static(default=0)
-    d: int = static(default=0)
-    n_count: int = static(default=0)  # rows the mean divides by
+    Args:
+        model: the model that changes.
+        added: (rows, columns) that each candidate adds.
+        xp: numpy, or jax.numpy under tracing (no batches there).
+        count: number of candidates, or None for a single change.
 
+    A single change on the host raises on the first bad index or value; tracers and batches carry flags (`valid`).
+    """
 
-def collect(draft: Draft, part: ch.Change, model: Model, xp, host: bool) -> Draft:
-    """Add one elementary change to the draft."""
-    n, d = model.alpha.shape[0], model.w.shape[0]
+    def __init__(self, model: Model, added: tuple[int, int], xp, count: int | None = None):
+        self.model, self.xp, self.count = model, xp, count
+        self.raises = xp is np and count is None
+        self.old = model.alpha.shape[0], model.w.shape[0]
+        self.sizes = self.old[0] + added[0], self.old[1] + added[1]
+        self.numbered = list(self.old)  # rows and columns numbered so far
+        self.n_count: Any = self.old[0] if count is None else np.full(count, self.old[0])  # what the mean divides by
+        self.valid: Any = xp.asarray(True) if count is None else np.ones(count, bool)
+        self.puts: list = []  # (rows, cols, old or None, new)
+        self.zeroed: tuple[list, list] = [], []  # rows, columns whose old entries vanish
+        self.gone: tuple[list, list] = [], []
+        self.full_rows: list = []
+        self.touched: tuple[list, list] = [], []  # rows and columns of single elements
+        self.added_cols: list = []
+        self.blocks: tuple[list, list] = [], []  # (rows or columns, old values), when the model has no data
+        self.targets: list = []  # (rows, values)
+        self.weights: list = []  # (rows, values)
+        self.penalty: Any = None
+        self.columns_only = True
+        self.empty = True
 
-    def index(values, size, removed, name, what):
+    def place(self, numbers, owner, axis: int):
+        """Numbers in the block-diagonal problem; zeros that were hidden stay past the end."""
+        return numbers if owner is None else numbers + owner.astype(np.int64) * self.sizes[axis]
+
+    def local(self, numbers, axis: int):
+        """Numbers within the candidate."""
+        return numbers if self.count is None else numbers % self.sizes[axis]
+
+    def owner(self, numbers, axis: int) -> Any:
+        """The candidates of rows (axis 0) or columns (axis 1)."""
+        return None if self.count is None else numbers // self.sizes[axis]
+
+    def across(self, numbers, other, axis: int):
+        """`other`, numbers of the other axis within the candidates of `numbers`."""
+        return self.place(other.astype(np.int64), self.owner(numbers, axis), 1 - axis)
+
+    def require(self, ok, owner):
+        """Note the candidates where a condition fails."""
+        if self.count is None:
+            self.valid = self.valid & self.xp.all(ok)
+        else:
+            self.valid[owner[~ok]] = False
+
+    def require_distinct(self, key, owner):
+        """Note the candidates that name something twice."""
+        order = self.xp.argsort(key)
+        ordered = key[order]
+        self.require(ordered[1:] != ordered[:-1], None if owner is None else owner[order[1:]])
+
+    def number(self, values, owner, axis: int, distinct: bool = True):
+        """Checked old rows (axis 0) or columns (axis 1)."""
+        xp, size = self.xp, self.old[axis]
+        name, what = ("rows", "row") if axis == 0 else ("cols", "column")
         values = xp.asarray(values)
-        if host:
+        if self.raises:
             ch.check_range(values, size, name, what)
-            for gone in removed:
-                ch.check_alive(values, gone, what)
-            return values.astype(np.int64), ()
-        values = values.astype(jnp.int64)
-        ordered = jnp.sort(values)
-        ok = jnp.all((values >= 0) & (values < size)) & jnp.all(ordered[1:] != ordered[:-1])
-        for gone in removed:
-            ok &= ~jnp.any(jnp.isin(values, gone))
-        return jnp.clip(values, 0, size - 1), (ok,)
+        else:
+            self.require((values >= 0) & (values < size), owner)
+        placed = self.place(xp.clip(values.astype(np.int64), 0, size - 1), owner, axis)
+        for gone in self.gone[axis]:
+            if self.raises:
+                ch.check_alive(placed, gone, what)
+            else:
+                self.require(~xp.isin(placed, gone), owner)
+        if distinct and not self.raises:
+            self.require_distinct(placed, owner)
+        return placed
 
-    def rows_of(part):
-        return index(part.rows, n, draft.gone_rows, "rows", "row")
+    def finite(self, values, owner):
+        """The values as float64; those that are not finite make a candidate invalid."""
+        values = self.xp.asarray(values).astype(np.float64)
+        if self.raises:  # checked by the constructors
+            return values
+        ok = self.xp.isfinite(values)
+        self.require(ok, owner)
+        return self.xp.where(ok, values, 0.0)
 
-    def cols_of(part):
-        return index(part.cols, d, draft.gone_cols, "cols", "column")
+    def set_targets(self, rows, target, owner):
+        """New targets, checked against the model's loss."""
+        xp, target = self.xp, self.finite(target, owner)
+        if self.model.problem.loss.classification:
+            right = xp.abs(target) == 1
+            if self.raises and not right.all():
+                k = int(np.argmin(right))
+                raise ValueError(f"y_new[{k}] = {target[k]} is not a label; {LABELS.format('y_new')}")
+            if not self.raises:
+                self.require(right, owner)
+            target = xp.where(right, target, 1.0)
+        self.targets.append((rows, target))
 
-    def values_ok(values):
-        return () if host else (jnp.all(jnp.isfinite(values)),)
+    def set_weights(self, rows, weight, owner):
+        """New sample weights, positive."""
+        weight = self.finite(weight, owner)
+        if not self.raises:
+            self.require(weight > 0, owner)
+        self.weights.append((rows, weight))
 
-    def targets(rows, target):
-        if not model.problem.loss.classification:
-            return ((rows, xp.asarray(target)),), values_ok(target)
-        if host:
-            bad = np.flatnonzero(np.abs(np.asarray(target)) != 1)
-            if bad.size:
-                value = np.asarray(target)[bad[0]]
-                raise ValueError(f"y_new[{bad[0]}] = {value} is not a label; {LABELS.format('y_new')}")
-            return ((rows, xp.asarray(target)),), ()
-        return ((rows, target),), (jnp.all(jnp.abs(target) == 1),)
+    def put(self, rows, cols, values, owner):
+        """Write the entries of a block where all old entries vanish: zeros need not be written."""
+        values = self.finite(values, owner)
+        rows, cols, values = nonzero(rows, cols, values, self.xp)
+        self.puts.append((rows, cols, None, values))
 
-    def block(matrix: Matrix, name):
-        return tuple(xp.asarray(a) for a in entries(matrix, host)), () if host else values_ok(entries(matrix, host)[2])
+    def forget(self, numbers, axis: int):
+        """Zero what earlier parts wrote into whole rows or columns that are now replaced; added ones keep theirs."""
+        def zero(put):
+            at, other = put[axis], put[1 - axis]
+            hit = self.xp.isin(at, numbers) & (self.local(other, 1 - axis) < self.old[1 - axis])
+            return (*put[:3], self.xp.where(hit, 0.0, put[3]))
 
-    def placed(rows, cols, values):
-        # the place was emptied before, so zeros need not be written
-        return hide_zeros(rows, values, xp), hide_zeros(cols, values, xp), None, values.astype(np.float64)
+        self.puts = [zero(put) for put in self.puts]
 
-    def old_rows(rows, part):
-        if model.data is None and part.old_values is None:
+    def old_values(self, numbers, part, axis: int):
+        """Keep the old values that the change brings if the model has no data."""
+        if self.model.data is not None:
+            return
+        if part.old_values is None:
             raise ValueError("old_values is missing: this model was stored without its data, so the change must bring "
                              "the old rows (or columns, or elements) it touches")  # fmt: skip
-        if model.data is not None:
-            return ()
-        ch.check_shape(part.old_values, (None, d), "old_values")
-        return ((rows, part.old_values),)
+        if not isinstance(part, ch.SetElements):
+            ch.check_shape(part.old_values, (None, self.old[1]) if axis == 0 else (self.old[0], None), "old_values")
+            self.blocks[axis].append((numbers, part.old_values))
 
+    def grow(self, count: int, k: int, owner, axis: int):
+        """Numbers of `count` new rows or columns, k for each candidate."""
+        fresh = self.numbered[axis] + self.xp.arange(count) % k
+        self.numbered[axis] += k
+        return self.place(fresh, owner, axis)
+
+
+def collect(draft: Draft, part: ch.Change, owner=None) -> None:
+    """Add one elementary change to the draft; `owner` are the candidates of its rows, columns or elements."""
+    xp, (n, d) = draft.xp, draft.old
     match part:
+        case ch.SetPenalty():
+            draft.penalty, draft.empty = part.penalty, False
+            return
         case ch.SetElements():
-            rows, cols = xp.asarray(part.rows), xp.asarray(part.cols)
-            if host:
-                rows, _ = rows_of(part)
-                cols, _ = cols_of(part)
-                ok = ()
-            else:
-                rows, cols = rows.astype(jnp.int64), cols.astype(jnp.int64)
-                inside = (rows >= 0) & (rows < n) & (cols >= 0) & (cols < d)
-                rows, cols = jnp.clip(rows, 0, n - 1), jnp.clip(cols, 0, d - 1)
-                key = jnp.sort(rows * d + cols)
-                ok = (jnp.all(inside), jnp.all(key[1:] != key[:-1]))
-                for gone, values in [(g, rows) for g in draft.gone_rows] + [(g, cols) for g in draft.gone_cols]:
-                    ok += (~jnp.any(jnp.isin(values, gone)),)
-            if model.data is None:
-                if part.old_values is None:
-                    old_rows(rows, part)
+            rows, cols = draft.number(part.rows, owner, 0, False), draft.number(part.cols, owner, 1, False)
+            if not draft.raises:
+                draft.require_distinct(rows * draft.sizes[1] + draft.local(cols, 1), owner)
+            draft.old_values(rows, part, 0)
+            if draft.model.data is None:
                 old = xp.asarray(part.old_values)
             else:
-                old = lookup(model.data.matrix, rows, cols, xp)
-            return replace(
-                draft,
-                puts=draft.puts + ((rows, cols, old, xp.asarray(part.values)),),
-                touched_rows=draft.touched_rows + (rows,),
-                touched_cols=draft.touched_cols + (cols,),
-                valid=draft.valid + ok + values_ok(part.values),
-                columns_only=draft.columns_only + (True,),
-            )
-        case ch.SetRows():
-            rows, ok = rows_of(part)
-            ch.check_shape(part.matrix, (None, d), "X_new")
-            (slot, col, value), fine = block(part.matrix, "X_new")
-            new_targets, right = ((), ()) if part.target is None else targets(rows, part.target)
-            return replace(
-                draft,
-                puts=_forget(draft.puts, xp, rows=rows, d=d) + (placed(rows[slot], col, value),),
-                zero_rows=draft.zero_rows + (rows,),
-                full_rows=draft.full_rows + (rows,),
-                row_blocks=draft.row_blocks + old_rows(rows, part),
-                targets=draft.targets + new_targets,
-                valid=draft.valid + ok + fine + right,
-                columns_only=draft.columns_only + (False,),
-            )
+                old = lookup(draft.model.data.matrix, draft.local(rows, 0), draft.local(cols, 1), xp)
+            draft.puts.append((rows, cols, old, draft.finite(part.values, owner)))
+            draft.touched[0].append(rows)
+            draft.touched[1].append(cols)
         case ch.SetColumns() | ch.RemoveColumns():
-            cols, ok = cols_of(part)
-            if model.data is None and part.old_values is None:
-                old_rows(cols, part)
-            if part.old_values is not None:
-                ch.check_shape(part.old_values, (n, None), "old_values")
-            blocks = () if model.data is not None else ((cols, part.old_values),)
+            cols = draft.number(part.cols, owner, 1)
+            draft.old_values(cols, part, 1)
             leaves = isinstance(part, ch.RemoveColumns)
-            draft = replace(
-                draft,
-                puts=_forget(draft.puts, xp, cols=cols, n=draft.n if leaves else n),
-                zero_cols=draft.zero_cols + (cols,),
-                col_blocks=draft.col_blocks + blocks,
-                columns_only=draft.columns_only + (True,),
-            )
+            # a column that leaves takes the entries of added rows along
+            draft.forget(cols, 1) if not leaves else _erase(draft, cols)
+            draft.zeroed[1].append(cols)
             if leaves:
-                return replace(draft, gone_cols=draft.gone_cols + (cols,), valid=draft.valid + ok)
-            ch.check_shape(part.matrix, (n, None), "X_new")
-            (row, slot, value), fine = block(part.matrix, "X_new")
-            return replace(
-                draft,
-                puts=draft.puts + (placed(row, cols[slot], value),),
-                valid=draft.valid + ok + fine,
-            )
-        case ch.SetTargets():
-            rows, ok = rows_of(part)
-            new_targets, right = targets(rows, part.target)
-            return replace(
-                draft,
-                full_rows=draft.full_rows + (rows,),
-                row_blocks=draft.row_blocks + old_rows(rows, part),
-                targets=draft.targets + new_targets,
-                valid=draft.valid + ok + right,
-                columns_only=draft.columns_only + (False,),
-            )
-        case ch.SetWeights():
-            rows, ok = rows_of(part)
-            weight = xp.asarray(part.weight)
-            return replace(
-                draft,
-                full_rows=draft.full_rows + (rows,),
-                row_blocks=draft.row_blocks + old_rows(rows, part),
-                weights=draft.weights + ((rows, weight),),
-                valid=draft.valid + ok + (() if host else (jnp.all(jnp.isfinite(weight) & (weight > 0)),)),
-                columns_only=draft.columns_only + (False,),
-            )
-        case ch.RemoveRows():
-            rows, ok = rows_of(part)
-            return replace(
-                draft,
-                full_rows=draft.full_rows + (rows,),
-                row_blocks=draft.row_blocks + old_rows(rows, part),
-                weights=draft.weights + ((rows, xp.zeros(rows.shape[0])),),
-                gone_rows=draft.gone_rows + (rows,),
-                valid=draft.valid + ok,
-                n_count=draft.n_count - (0 if part.keep_n else rows.shape[0]),
-                columns_only=draft.columns_only + (False,),
-            )
-        case ch.AddRows():
-            k, width = part.matrix.shape
-            if width not in (d, draft.d):
-                raise ValueError(f"X_new of add_rows must have {d} columns like the data, got {width}")
-            (slot, col, value), fine = block(part.matrix, "X_new")
-            rows = xp.arange(draft.n, draft.n + k)
-            new_targets, right = targets(rows, part.target)
-            weight = xp.ones(k) if part.weight is None else xp.asarray(part.weight)
-            return replace(
-                draft,
-                puts=draft.puts + (placed(rows[slot], col, value),),
-                full_rows=draft.full_rows + (rows,),
-                targets=draft.targets + new_targets,
-                weights=draft.weights + ((rows, weight),),
-                valid=draft.valid + fine + right,
-                n=draft.n + k,
-                n_count=draft.n_count + k,
-                columns_only=draft.columns_only + (False,),
-            )
+                draft.gone[1].append(cols)
+            else:
+                ch.check_shape(part.matrix, (n, None), "X_new")
+                row, slot, value = entries(part.matrix, xp)
+                draft.put(draft.across(cols[slot], row, 1), cols[slot], value, _of(owner, slot))
         case ch.AddColumns():
             height, k = part.matrix.shape
-            if height not in (n, draft.n):
+            if height not in (n, draft.numbered[0]):
                 raise ValueError(f"X_new of add_columns must have {n} rows like the data, got {height}")
-            (row, slot, value), fine = block(part.matrix, "X_new")
-            cols = xp.arange(draft.d, draft.d + k)
-            return replace(
-                draft,
-                puts=draft.puts + (placed(row, cols[slot], value),),
-                added_cols=draft.added_cols + (cols,),
-                valid=draft.valid + fine,
-                d=draft.d + k,
-                columns_only=draft.columns_only + (True,),
-            )
-        case ch.SetPenalty():
-            return replace(draft, penalty=part.penalty)
-    raise TypeError(f"change must come from jaxbounds (set_rows, remove_rows, ...), got {type(part).__name__}")
+            cols = draft.grow(k, k // (draft.count or 1), owner, 1)
+            row, slot, value = entries(part.matrix, xp)
+            draft.put(draft.across(cols[slot], row, 1), cols[slot], value, _of(owner, slot))
+            draft.added_cols.append(cols)
+        case ch.AddRows():
+            k, width = part.matrix.shape
+            if width not in (d, draft.numbered[1]):
+                raise ValueError(f"X_new of add_rows must have {d} columns like the data, got {width}")
+            each = k // (draft.count or 1)
+            rows = draft.grow(k, each, owner, 0)
+            slot, col, value = entries(part.matrix, xp)
+            draft.put(rows[slot], draft.across(rows[slot], col, 0), value, _of(owner, slot))
+            draft.full_rows.append(rows)
+            draft.set_targets(rows, part.target, owner)
+            draft.set_weights(rows, xp.ones(k) if part.weight is None else part.weight, owner)
+            draft.n_count = draft.n_count + each
+            draft.columns_only = False
+        case ch.SetRows() | ch.SetTargets() | ch.SetWeights() | ch.RemoveRows():
+            rows = draft.number(part.rows, owner, 0)
+            draft.full_rows.append(rows)
+            draft.old_values(rows, part, 0)
+            draft.columns_only = False
+            if isinstance(part, ch.SetRows):
+                ch.check_shape(part.matrix, (None, d), "X_new")
+                draft.forget(rows, 0)
+                draft.zeroed[0].append(rows)
+                slot, col, value = entries(part.matrix, xp)
+                draft.put(rows[slot], draft.across(rows[slot], col, 0), value, _of(owner, slot))
+            if isinstance(part, ch.SetRows | ch.SetTargets) and part.target is not None:
+                draft.set_targets(rows, part.target, owner)
+            if isinstance(part, ch.SetWeights):
+                draft.set_weights(rows, part.weight, owner)
+            if isinstance(part, ch.RemoveRows):
+                draft.weights.append((rows, xp.zeros(rows.shape[0])))
+                draft.gone[0].append(rows)
+                if not part.keep_n:
+                    draft.n_count = draft.n_count - _counts(rows.shape[0], owner, draft.count)
+        case _:
+            raise TypeError(f"change must come from jaxbounds (set_rows, remove_rows, ...), got {type(part).__name__}")
+    draft.empty = False
 
 
-def entries(matrix: Matrix, host: bool):
+def _erase(draft: Draft, cols) -> None:
+    """Zero what earlier parts wrote into columns that leave."""
+    draft.puts = [(r, c, old, draft.xp.where(draft.xp.isin(c, cols), 0.0, new)) for r, c, old, new in draft.puts]
+
+
+def _of(owner, slot):
+    return None if owner is None else owner[slot]
+
+
+def _counts(size: int, owner, count: int | None):
+    """How many each candidate has."""
+    return size if owner is None else np.bincount(owner, minlength=count or 0)
+
+
+def entries(matrix: Matrix | HostMatrix, xp):
     """(row, column, value) of every entry."""
-    return matrix.rows(np.arange(matrix.shape[0]) if host else jnp.arange(matrix.shape[0]))
-
-
-def _forget(puts, xp, rows=None, cols=None, n=None, d=None):
-    """Zero what earlier parts wrote into whole rows (of d columns) or columns (of n rows) that are now replaced."""
-
-    def zero(put):
-        r, c, old, new = put
-        hit = xp.isin(r, rows) & (c < d) if rows is not None else xp.isin(c, cols) & (r < n)
-        return r, c, old, xp.where(hit, 0.0, new)
-
-    return tuple(zero(put) for put in puts)
+    if isinstance(matrix, HostMatrix):
+        return matrix.entries()
+    return matrix.rows(xp.arange(matrix.shape[0]))
 
 
 def lookup(matrix: Matrix, rows, cols, xp):
@@ -263,6 +273,11 @@ def lookup(matrix: Matrix, rows, cols, xp):
     return jax.ops.segment_sum(value, slot, num_segments=rows.shape[0])
 
 
-def hide_zeros(numbers, values, xp):
-    """Row or column numbers of zero entries moved past the end: sparse data pad their rows with zeros at column 0."""
-    return xp.where(values == 0, _NOWHERE, numbers.astype(np.int64))
+def nonzero(rows, cols, values, xp):
+    """The entries that are not zero, values as float64; under tracing the others are moved past the end."""
+    rows, cols, values = rows.astype(np.int64), cols.astype(np.int64), values.astype(np.float64)
+    if xp is np:
+        keep = values != 0
+        return rows[keep], cols[keep], values[keep]
+    # sparse data pad their rows with zeros at column 0, which nothing may touch
+    return jnp.where(values == 0, _NOWHERE, rows), jnp.where(values == 0, _NOWHERE, cols), values

@@ -12,8 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbounds import kinds as ch
-from jaxbounds.array import on_host
-from jaxbounds.draft import Draft, collect, entries, hide_zeros
+from jaxbounds.array import on_host, scatter_set, segment_sum
+from jaxbounds.batches import Flat
+from jaxbounds.draft import Draft, collect, entries, nonzero
 from jaxbounds.matrix import Dense
 from jaxbounds.model import Model
 from jaxbounds.penalties import Penalty
@@ -26,6 +27,10 @@ class Edit:
 
     Sorted `rows` and `cols`; `row` and `col` of an element are slots. A `full` row lists all its entries, another row
     only those that change. Removed rows have weight 0, removed columns only zeros.
+
+    An edit may hold many candidates, one after the other: then `owner_r` and `owner_q` say whose a slot is, and
+    `unit`, `valid` and the penalty have a leading axis. `total_*` sum over a candidate's slots, `to_*` hand a
+    candidate's number to its slots; for a single change they are `sum` and the identity.
     """
 
     rows: Any  # (R,) int32
@@ -43,143 +48,233 @@ class Edit:
     unit: Any  # c_i of a sample weight of one in the new problem
     valid: Any  # bool: indices in range and distinct, values finite
     penalty: Penalty
+    owner_r: Any  # (R,) candidate, None for a single change
+    owner_q: Any  # (Q,)
+    terms: Any  # (row slots, column slots, elements) of each candidate, for rounding; None for a single change
     n: int = static()  # rows, added ones included
     d: int = static()  # columns, added ones included
     all_rows: bool = static()  # the slots are all rows
     all_cols: bool = static()  # the slots are all columns
+    euclidean: bool = static()  # L2 with a scalar lam before and after: w - u moves by multiples of stored vectors
     rest: bool = static()  # only elements change: alpha may move in rows that are not full (L2)
+    each_penalty: bool = static()  # the penalty's parameters have a leading axis over the candidates
+
+    @property
+    def count(self) -> int | None:
+        """Number of candidates, None for a single change."""
+        return None if self.owner_r is None else self.valid.shape[0]
+
+    @property
+    def sizes(self):
+        """Numbers of row slots, column slots and elements (of each candidate), for rounding."""
+        return (self.rows.shape[0], self.cols.shape[0], self.row.shape[0]) if self.terms is None else self.terms
+
+    def total_r(self, x):
+        """Sum over the row slots."""
+        return self._total(x, self.owner_r)
+
+    def total_q(self, x):
+        """Sum over the column slots."""
+        return self._total(x, self.owner_q)
+
+    def total_e(self, x):
+        """Sum over the elements."""
+        return self._total(x, None if self.owner_r is None else self.owner_r[self.row])
+
+    def _total(self, x, owner):
+        return x.sum() if owner is None else segment_sum(x, owner, self.valid.shape[0])
+
+    def to_r(self, x):
+        """A candidate's number at its row slots."""
+        return x if self.owner_r is None or np.ndim(x) == 0 else x[self.owner_r]
+
+    def to_q(self, x):
+        """A candidate's number at its column slots."""
+        return x if self.owner_q is None or np.ndim(x) == 0 else x[self.owner_q]
+
+    def penalty_slots(self) -> Penalty:
+        """The new penalty, for the column slots."""
+        if not self.each_penalty:
+            return self.penalty.take(self.cols)
+        columns = np.minimum(self.cols, self.d - 1)
+        return jax.tree.map(
+            lambda leaf: leaf[self.owner_q, columns] if np.ndim(leaf) == 2 else self.to_q(leaf), self.penalty
+        )
 
 
-def prepare(model: Model, change: ch.Change, whole: bool = False) -> Edit:
+def prepare(model: Model, change: ch.Change | Flat, whole: bool = False) -> Edit:
     """The edit of a change to a model; the host checks its indices and values, tracers carry a flag.
 
-    `whole` also lists the whole rows and columns of single elements.
+    A `Flat` of many changes gives one edit of all, each with its flag. `whole` also lists the whole rows and columns
+    of single elements.
     """
+    if isinstance(change, Flat):
+        return _prepare_flat(model, change, whole)
     host = on_host(model, change)
-    xp = np if host else jnp
-    n, d = model.alpha.shape[0], model.w.shape[0]
-    draft = Draft(n=n, d=d, n_count=n)
-    for part in change.parts():
-        draft = collect(draft, part, model, xp, host)
-    if draft.n_count < 1 or draft.n <= sum(rows.shape[0] for rows in draft.gone_rows):
+    parts = change.parts()
+    draft = Draft(model, _added(parts), np if host else jnp)
+    for part in parts:
+        collect(draft, part)
+    if draft.n_count < 1 or draft.sizes[0] <= sum(rows.shape[0] for rows in draft.gone[0]):
         raise ValueError("remove_rows leaves no row at all; keep at least one")
-    if draft.d <= sum(cols.shape[0] for cols in draft.gone_cols):
+    if draft.sizes[1] <= sum(cols.shape[0] for cols in draft.gone[1]):
         raise ValueError("remove_columns leaves no column at all; keep at least one")
-    edit = _assemble(draft, model, xp, whole)
-    if host:
-        edit = _pad(edit)
-    return edit
+    edit = _assemble(draft, model, whole)
+    return _pad(edit) if host else edit
 
 
-def _assemble(draft: Draft, model: Model, xp, whole: bool) -> Edit:
+def _prepare_flat(model: Model, changes: Flat, whole: bool) -> Edit:
+    count = changes.count
+    rows, cols = _added(changes.flat)
+    draft = Draft(model, (rows // count, cols // count), np, count)
+    for part, owner in zip(changes.flat, changes.owners, strict=True):
+        collect(draft, part, owner)
+    for size, gone in zip(draft.sizes, draft.gone, strict=True):
+        draft.valid &= sum(np.bincount(numbers // size, minlength=count) for numbers in gone) < size
+    draft.valid &= draft.n_count > 0
+    draft.n_count = np.maximum(draft.n_count, 1)
+    return _assemble(draft, model, whole)
+
+
+def _added(parts) -> tuple[int, int]:
+    """Rows and columns that the parts add."""
+    rows = sum(part.matrix.shape[0] for part in parts if isinstance(part, ch.AddRows))
+    return rows, sum(part.matrix.shape[1] for part in parts if isinstance(part, ch.AddColumns))
+
+
+def _assemble(draft: Draft, model: Model, whole: bool) -> Edit:
     """Merge the collected parts into sorted slots, one element a position."""
-    host = xp is np
-    problem, n, d = model.problem, draft.n, draft.d
-    if not draft.columns_only and draft.penalty is None:
+    problem, xp, (n, d), (old_n, _) = model.problem, draft.xp, draft.sizes, draft.old
+    if draft.empty:
         raise ValueError("the change is empty")
+    each_penalty = draft.count is not None and draft.penalty is not None
     penalty = problem.penalty if draft.penalty is None else draft.penalty
-    _check_penalty_size(penalty, model, d)
-    unit = 1.0 / draft.n_count if problem.scale == "mean" else 1.0
-    spot = all(draft.columns_only) and not whole
-    listed_cols = draft.zero_cols + (draft.touched_cols if whole else ())
-    rescaled = unit != problem.unit(model.alpha.shape[0]) or draft.penalty is not None
-    euclidean = all(p.quadratic and jnp.ndim(p.strong_convexity) == 0 for p in (penalty, problem.penalty))
+    _check_penalty_size(penalty, model, d, each_penalty)
+    unit = 1.0 / draft.n_count if problem.scale == "mean" else np.ones(np.shape(draft.n_count))
+    spot = draft.columns_only and not whole
+    listed_cols = draft.zeroed[1] + (draft.touched[1] if whole else [])
+    rescaled = np.any(unit != problem.unit(old_n)) or draft.penalty is not None
+    euclidean = _scalar_l2(problem.penalty, 0) and _scalar_l2(penalty, int(each_penalty))
     bounded = penalty.dual_bound is not None
     # the other entries of an element's row are at hand only with the data
-    full_rows = draft.full_rows + (() if spot or model.data is None else draft.touched_rows)
+    full_rows = draft.full_rows + ([] if spot or model.data is None else draft.touched[0])
     dense = model.data is not None and isinstance(model.data.matrix, Dense)
-    all_cols = (rescaled and not euclidean) or bounded or (dense and bool(full_rows))
-    all_rows = bounded or bool(listed_cols) and dense
+    all_cols = bool((rescaled and not euclidean) or bounded or (dense and full_rows))
+    all_rows = bool(bounded or (listed_cols and dense))
 
-    parts = _base(draft, model, full_rows, listed_cols, xp) + [
+    parts = _base(draft, full_rows, listed_cols) + [
         (r, c, xp.zeros(r.shape[0]) if old is None else old, new) for r, c, old, new in draft.puts
     ]
-    rows, cols, old, new = _merge(parts, d, xp) if parts else (xp.zeros(0, int),) * 2 + (xp.zeros(0),) * 2
+    rows, cols, old, new = _merge(parts, draft) if parts else (xp.zeros(0, int),) * 2 + (xp.zeros(0),) * 2
     if model.data is not None:  # new values are stored in the data's dtype, as `apply` does
         new = new.astype(model.data.matrix.dtype).astype(np.float64)
 
-    row_slots = xp.arange(n) if all_rows else _unique((rows,) + full_rows + draft.touched_rows, n, xp)
-    col_slots = xp.arange(d) if all_cols else _unique((cols,) + listed_cols, d, xp)
+    blocks = draft.count or 1
+    row_slots = xp.arange(blocks * n) if all_rows else _unique([rows, *full_rows, *draft.touched[0]], n, xp)
+    col_slots = xp.arange(blocks * d) if all_cols else _unique([cols, *listed_cols], d, xp)
     slot_of_row, slot_of_col = xp.searchsorted(row_slots, rows), xp.searchsorted(col_slots, cols)
 
-    old_n = model.alpha.shape[0]
-    inside = xp.minimum(row_slots, old_n - 1)
+    at = draft.local(row_slots, 0)
+    inside = xp.minimum(at, old_n - 1)
     target, weight = (
-        xp.where(row_slots < old_n, _gather(a, inside, host), fill)
-        for a, fill in ((model.rows.target, 1.0), (model.rows.weight, 0.0))
+        xp.where(at < old_n, xp.asarray(memory)[inside], fill)
+        for memory, fill in ((model.rows.target, 1.0), (model.rows.weight, 0.0))
     )
-    for at, value in draft.targets:
-        target = _put(target, xp.searchsorted(row_slots, at), value, host)
-    for at, value in draft.weights:
-        weight = _put(weight, xp.searchsorted(row_slots, at), value, host)
-    valid = xp.asarray(True)
-    for ok in draft.valid:
-        valid = valid & ok
+    for numbers, value in draft.targets:
+        target = scatter_set(target, xp.searchsorted(row_slots, numbers), value)
+    for numbers, value in draft.weights:
+        weight = scatter_set(weight, xp.searchsorted(row_slots, numbers), value)
     return Edit(
-        row_slots.astype(np.int32), col_slots.astype(np.int32), slot_of_row.astype(np.int32),
+        at.astype(np.int32), draft.local(col_slots, 1).astype(np.int32), slot_of_row.astype(np.int32),
         slot_of_col.astype(np.int32), old, new, _member(row_slots, full_rows, xp), target, weight,
-        _member(row_slots, draft.gone_rows, xp), _member(col_slots, draft.gone_cols, xp),
-        _member(col_slots, listed_cols + draft.added_cols, xp), xp.asarray(unit), valid,
-        penalty, n, d, all_rows, all_cols, spot and euclidean and not draft.gone_cols and model.data is not None,
+        _member(row_slots, draft.gone[0], xp), _member(col_slots, draft.gone[1], xp),
+        _member(col_slots, listed_cols + draft.added_cols, xp), xp.asarray(unit), draft.valid, penalty,
+        draft.owner(row_slots, 0), draft.owner(col_slots, 1),
+        _terms(draft, row_slots, col_slots, rows), n, d, all_rows, all_cols, euclidean,
+        spot and euclidean and not draft.gone[1] and model.data is not None, each_penalty,
     )  # fmt: skip
 
 
-def _check_penalty_size(penalty: Penalty, model: Model, d: int) -> None:
+def _terms(draft: Draft, row_slots, col_slots, rows):
+    """Row slots, column slots and elements of each candidate, rounded up as `_pad` does."""
+    if draft.count is None:
+        return None
+    owners = draft.owner(row_slots, 0), draft.owner(col_slots, 1), draft.owner(rows, 0)
+    return tuple(_bucket_each(np.bincount(owner, minlength=draft.count)) for owner in owners)
+
+
+def _bucket_each(sizes):
+    return 2 ** np.ceil(np.log2(np.maximum(sizes, 1))).astype(np.int64)
+
+
+def _scalar_l2(penalty: Penalty, batch_axes: int) -> bool:
+    return penalty.quadratic and np.ndim(penalty.strong_convexity) == batch_axes
+
+
+def _check_penalty_size(penalty: Penalty, model: Model, d: int, each: bool) -> None:
     for leaf in jax.tree.leaves(penalty):
-        if jnp.ndim(leaf) == 1 and leaf.shape[0] != d:
+        if np.ndim(leaf) == 1 + each and leaf.shape[-1] != d:
             raise ValueError(
-                f"penalty has a parameter of length {leaf.shape[0]}, but the new problem has {d} columns (added ones "
+                f"penalty has a parameter of length {leaf.shape[-1]}, but the new problem has {d} columns (added ones "
                 "last, removed ones included); combine the change with set_penalty"
             )
 
 
-def _base(draft: Draft, model: Model, full_rows, listed_cols, xp) -> list:
+def _base(draft: Draft, full_rows, listed_cols) -> list:
     """Old entries of the rows and columns that must be listed in full; they come before every put."""
-    host = xp is np
-    n, d = model.alpha.shape[0], model.w.shape[0]
-    rows, cols = [r for r in full_rows if len(r)], [c for c in listed_cols if len(c)]
-    found = []
-    if rows:
-        if model.data is None:
-            found += [(r[slot], col, value) for r, m in draft.row_blocks for slot, col, value in [entries(m, host)]]
-        else:
-            at = _unique(tuple(rows), n, xp)
-            at = at[at < n] if host else at
-            if len(at):
-                slot, col, value = model.data.matrix.rows(at if host else jnp.minimum(at, n - 1))
-                value = value if host else jnp.where(at[slot] < n, value, 0)
-                found.append((at[slot], col, value))
-    zero_rows = xp.concatenate(draft.zero_rows) if draft.zero_rows else None
-    zero_cols = xp.concatenate(draft.zero_cols) if draft.zero_cols else None
+    xp, zeroed = draft.xp, draft.zeroed
+    data: Any = draft.model.data
+    gone_rows = xp.concatenate(zeroed[0]) if zeroed[0] else None
+    gone_cols = xp.concatenate(zeroed[1]) if zeroed[1] else None
 
-    def kept(r, c, v):
+    def kept(rows, cols, values):
         """Old entries stay unless their row or column is replaced."""
-        gone = xp.zeros(v.shape, bool)
-        for numbers, replaced in ((r, zero_rows), (c, zero_cols)):
+        rows, cols, values = nonzero(rows, cols, values, xp)
+        gone = xp.zeros(values.shape, bool)
+        for numbers, replaced in ((rows, gone_rows), (cols, gone_cols)):
             if replaced is not None:
                 gone |= xp.isin(numbers, replaced)
-        r, c, v = hide_zeros(r, v, xp), hide_zeros(c, v, xp), v.astype(np.float64)
-        return r, c, v, xp.where(gone, 0.0, v)
+        return rows, cols, values, xp.where(gone, 0.0, values)
 
-    parts = [kept(*entry) for entry in found]
-    if cols:
-        if model.data is None:
-            blocks = draft.col_blocks
-            found = [(row, c[slot], value) for c, m in blocks for row, slot, value in [entries(m, host)]]
+    def listed(numbers, axis: int):
+        """All entries of old rows or columns: (number, number on the other axis, value)."""
+        size = draft.old[axis]
+        at = draft.local(numbers, axis)
+        keep = at < size
+        if xp is np:
+            numbers, at = numbers[keep], at[keep]
         else:
-            at = _unique(tuple(cols), d, xp)
-            slot, row, value = model.data.matrix.columns(at if host else jnp.minimum(at, d - 1))
-            value = value if host else jnp.where(at[slot] < d, value, 0)
-            found = [(row, at[slot], value)]
-        parts += [kept(*entry) for entry in found]
+            at = jnp.minimum(at, size - 1)
+        slot, other, value = (data.matrix.rows if axis == 0 else data.matrix.columns)(at)
+        if xp is jnp:
+            value = jnp.where(keep[slot], value, 0)
+        return numbers[slot], draft.across(numbers[slot], other, axis), value
+
+    parts = []
+    for axis, wanted in ((0, full_rows), (1, listed_cols)):
+        wanted = [numbers for numbers in wanted if len(numbers)]
+        if not wanted:
+            continue
+        if data is not None:
+            blocks = [(_unique(wanted, draft.old[axis], xp), None)]
+            found = [listed(numbers, axis) for numbers, _ in blocks]
+        else:
+            found = []
+            for numbers, matrix in draft.blocks[axis]:
+                row, col, value = entries(matrix, xp)
+                slot, other = (row, col) if axis == 0 else (col, row)
+                found.append((numbers[slot], draft.across(numbers[slot], other, axis), value))
+        for number, other, value in found:
+            parts.append(kept(number, other, value) if axis == 0 else kept(other, number, value))
     return parts
 
 
-def _merge(parts, d: int, xp):
+def _merge(parts, draft: Draft):
     """One element a position: the first part's old value and the last part's new value."""
+    xp = draft.xp
     rows, cols, old, new = (xp.concatenate([xp.asarray(part[k]) for part in parts]) for k in range(4))
     rows, cols = rows.astype(np.int64), cols.astype(np.int64)
-    key = rows * d + cols
+    key = rows * draft.sizes[1] + draft.local(cols, 1)
     order = xp.argsort(key, stable=True)
     key, rows, cols, old, new = key[order], rows[order], cols[order], old[order], new[order]
     edge = key[1:] != key[:-1]
@@ -196,8 +291,7 @@ def _merge(parts, d: int, xp):
 
 def _unique(arrays, size: int, xp):
     """Sorted distinct numbers; under tracing padded with `size`."""
-    arrays = [xp.asarray(a).astype(np.int64) for a in arrays]
-    merged = xp.concatenate(arrays) if arrays else xp.zeros(0, np.int64)
+    merged = xp.concatenate([xp.zeros(0, np.int64), *(xp.asarray(a).astype(np.int64) for a in arrays)])
     if xp is np:
         return np.unique(merged)
     return jnp.unique(merged, size=min(merged.shape[0], size), fill_value=size)
@@ -205,18 +299,6 @@ def _unique(arrays, size: int, xp):
 
 def _member(slots, groups, xp):
     return xp.isin(slots, xp.concatenate(groups)) if groups else xp.zeros(slots.shape[0], bool)
-
-
-def _gather(array, index, host: bool):
-    return np.asarray(array)[index] if host else array[index]
-
-
-def _put(array, at, value, host: bool):
-    if not host:
-        return array.at[at].set(value)
-    array = array.copy()
-    array[at] = value
-    return array
 
 
 def bucket(size: int) -> int:

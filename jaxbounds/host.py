@@ -44,9 +44,23 @@ class HostMatrix:
         """X w: float64 (n,) from float64 (d,)."""
         return self.values @ w if self.values.dtype == np.float64 else self.values.astype(np.float64) @ w
 
+    def matmat(self, columns: sp.csc_array):
+        """X C: a float64 array (n, k) from a sparse (d, k); a column of the result depends on its column of C alone."""
+        if sp.issparse(self.values):
+            return (self.values.astype(np.float64) @ columns).toarray()
+        return np.ascontiguousarray((columns.T @ self.values.T.astype(np.float64)).T)
+
     def rmatvec(self, t):
         """X^T t: float64 (d,) from float64 (n,)."""
         return self.values.T @ t if self.values.dtype == np.float64 else self.values.T.astype(np.float64) @ t
+
+    def entries(self):
+        """(row, column, value) of every entry, row by row."""
+        if sp.issparse(self.values):
+            coo = self.values.tocsr().tocoo()
+            return coo.row, coo.col, coo.data
+        n, d = self.shape
+        return np.repeat(np.arange(n), d), np.tile(np.arange(d), n), self.values.reshape(-1)
 
     def map(self, fn: Callable) -> HostMatrix:
         """The matrix with fn applied to each entry in float64 (fn(0) = 0)."""
@@ -65,4 +79,6 @@ def host_matrix(matrix: Matrix | HostMatrix) -> Matrix | HostMatrix:
 
 def matrix_of(X: Any, host: bool, name: str = "X") -> Matrix | HostMatrix:
     """Checked data, on the host if the rest of the computation runs there."""
+    if isinstance(X, HostMatrix):
+        return X if host else as_matrix(X.values, name)
     return host_matrix(as_matrix(X, name)) if host else as_matrix(X, name)

@@ -2,11 +2,14 @@
 
 from typing import Any
 
+import numpy as np
+import scipy.sparse as sp
+
 from jaxbounds.array import scatter_set, segment_sum, xp
 from jaxbounds.certificates.four_point import Ledger, take
 from jaxbounds.certificates.region import Region
 from jaxbounds.edit import Edit
-from jaxbounds.host import host_matrix
+from jaxbounds.host import HostMatrix, host_matrix
 from jaxbounds.matrix import Matrix
 from jaxbounds.model import Data, Model, coordinate_pad, gamma_of, lam_of
 from jaxbounds.pytree import pytree
@@ -89,6 +92,48 @@ def scores(model: Model, edit: Edit, region: Region, matrix: Matrix):
     pad = dot_error(magnitude.matvec(xp.abs(at.centre)), terms + 4) + up(magnitude.matvec(at.centre_pad), terms)
     length = norm_up(matrix.map(xp.square).matvec(1.0 / at.lam), terms + 4)
     half = up(region.radius * length + pad)
+    return middle - half, middle + half
+
+
+def scores_each(model: Model, edit: Edit, region: Region, matrix: HostMatrix):
+    """(lower, upper) of x.w* for each row x of a matrix and each candidate: (m, count), never candidates x d.
+
+    x.c = (1 - theta e_w) x.w^ - theta e_delta x.delta + x.(what the touched columns and the whole old rows add).
+    """
+    w_old, delta = model.w.astype(np.float64), model.columns.delta
+    theta, by_w, by_delta = region.theta, region.theta * region.e_w, region.theta * region.e_delta
+    w, move = take(w_old, edit.cols), take(delta, edit.cols)
+    base = w - edit.to_q(by_w) * w - edit.to_q(by_delta) * move
+    centre = region.w - edit.to_q(theta) * region.e
+    size = xp.abs(region.w) + edit.to_q(theta) * xp.abs(region.e)
+    size = size + (1 + edit.to_q(xp.abs(by_w))) * xp.abs(w) + edit.to_q(by_delta) * xp.abs(move)
+    row, col, value, scale = edit.cols, edit.owner_q, centre - base, size
+    if edit.rest:
+        n = model.alpha.shape[0]
+        slot, column, x = with_data(model).matrix.rows(np.minimum(edit.rows, n - 1))
+        old, x = edit.rows[slot] < n, x * edit.to_r(theta / edit.penalty.strong_convexity)[slot]
+        noise = growth(edit.to_r(edit.sizes[0]) + 44) / growth(32) * region.beta_size + xp.abs(region.beta)
+        row, col = np.concatenate([row, column]), np.concatenate([col, edit.owner_r[slot]])
+        value = np.concatenate([value, np.where(old, region.beta[slot] * x, 0.0)])
+        scale = np.concatenate([scale, np.where(old, noise[slot] * xp.abs(x), 0.0)])
+
+    def gathered(matrix, value):
+        return matrix.matmat(sp.csc_array((value, (row, col)), shape=(edit.d, edit.count)))
+
+    magnitude, terms = matrix.map(np.abs), matrix.row_terms
+    at_w, at_delta = matrix.matvec(extend(w_old, edit.d)), matrix.matvec(extend(delta, edit.d))
+    middle = np.outer(at_w, 1 - by_w) - np.outer(at_delta, by_delta) + gathered(matrix, value)
+    at_w, at_delta = (magnitude.matvec(extend(np.abs(v), edit.d)) for v in (w_old, delta))
+    total = np.outer(at_w, 1 + np.abs(by_w)) + np.outer(at_delta, by_delta) + gathered(magnitude, scale)
+    pad = growth(2 * terms + edit.sizes[0] + 32) * up(total, 2 * terms + 32) + 4 * terms * TINY
+    inverse = np.asarray(1.0 / edit.penalty.strong_convexity)
+    square = matrix.map(np.square)
+    if inverse.ndim == 1 + edit.each_penalty:  # lam of every column
+        length = square.matvec(inverse.T)
+        length = length if edit.each_penalty else length[:, None]
+    else:
+        length = np.multiply.outer(square.matvec(np.ones(edit.d)), inverse)
+    half = up(region.radius * norm_up(length.reshape(matrix.shape[0], -1), terms + 4) + pad)
     return middle - half, middle + half
 
 
@@ -262,7 +307,7 @@ def new_scores(model: Model, edit: Edit, region: Region):
 def distance(model: Model, edit: Edit, region: Region):
     """(lower, upper) of ||w* - w^||, coefficients of removed columns counted in full."""
     w = take(model.w, edit.cols).astype(xp.float64)
-    gone = xp.sum(xp.where(edit.col_removed, w**2, 0.0))
+    gone = edit.total_q(xp.where(edit.col_removed, w**2, 0.0))
     if region.primal:
         radius = up(region.radius / root(region.lam_min))
         near, far = xp.maximum(region.offset_low - radius, 0.0), region.offset_up + radius

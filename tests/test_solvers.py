@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 from jaxbounds import losses, penalties
 from jaxbounds.matrix import as_matrix
-from jaxbounds.solvers import DualCoordinate, NewtonCG, ProximalGradient, Task, default_solver
+from jaxbounds.solvers import DualCoordinate, DualNewton, NewtonCG, ProximalGradient, Task, default_solver
 from jaxbounds.status import Status
 
 pytestmark = pytest.mark.slow  # compiles many solvers
@@ -121,6 +121,8 @@ def _numpy_gap(solution, problem, y):
 CASES = (
     [(NewtonCG(), loss, "l2") for loss in ("smoothed_hinge", "squared_hinge", "logistic", "huber", "own")]
     + [(NewtonCG(), "logistic", "l2_vector"), (NewtonCG(), "squared", "own")]
+    + [(DualNewton(), loss, "l2") for loss in ("smoothed_hinge", "squared", "own")]
+    + [(DualNewton(), "logistic", "l2_vector")]
     + [(ProximalGradient(), "logistic", penalty) for penalty in ("elastic_net", "l1", "lq1.5", "lq3")]
     + [(ProximalGradient(), loss, "l1") for loss in ("squared", "own")]
     + [(DualCoordinate(), "hinge", penalty) for penalty in ("l2", "elastic_net")]
@@ -128,6 +130,7 @@ CASES = (
 )
 SPARSE = (
     (NewtonCG(), "logistic", "l2"),
+    (DualNewton(), "logistic", "l2"),
     (ProximalGradient(), "squared", "l1"),
     (DualCoordinate(), "hinge", "elastic_net"),
 )
@@ -180,7 +183,11 @@ def test_conjugate_gradients_on_a_large_problem_without_factoring():
 
 
 def test_warm_start_takes_no_steps():
-    for solver, loss, penalty in ((NewtonCG(), "logistic", "l2"), (DualCoordinate(), "hinge", "l2")):
+    for solver, loss, penalty in (
+        (NewtonCG(), "logistic", "l2"),
+        (DualNewton(), "logistic", "l2"),
+        (DualCoordinate(), "hinge", "l2"),
+    ):
         solution, args = _fit(solver, loss, penalty)
         with jax.enable_x64(True):
             again = _solve(solver, *args, solution.w, solution.alpha, 1e-10, 500)
@@ -228,10 +235,11 @@ def test_vmap_over_the_penalty():
     ("solver", "loss", "penalty"),
     [
         (NewtonCG(), losses.SmoothedHinge, penalties.L2),
+        (DualNewton(), losses.SmoothedHinge, penalties.L2),
         (ProximalGradient(), losses.Huber, lambda lam: penalties.ElasticNet(lam, 0.05)),
         (DualCoordinate(), None, penalties.L2),
     ],
-    ids=["newton", "proximal", "dual"],
+    ids=["newton", "dual_newton", "proximal", "dual"],
 )
 def test_implicit_derivatives(solver, loss, penalty):
     """A combination of all outputs, differentiated outside the 64-bit scope in the parameters and in the weights."""
@@ -267,6 +275,8 @@ def test_checks_name_the_missing_property():
         (NewtonCG(), Problem(hinge, penalties.l2(0.1)), "differentiable loss, and hinge"),
         (NewtonCG(), Problem(losses.logistic(), l1), "smooth penalty, and l1"),
         (NewtonCG(), Problem(losses.logistic(), penalties.lq(0.1, 3.0)), "strongly convex penalty, and lq"),
+        (DualNewton(), Problem(hinge, penalties.l2(0.1)), "differentiable loss, and hinge"),
+        (DualNewton(), Problem(losses.logistic(), penalties.lq(0.1, 3.0)), "L2 penalty, and lq"),
         (ProximalGradient(), Problem(hinge, l1), "differentiable loss, and hinge"),
         (DualCoordinate(), Problem(hinge, l1), "strongly convex penalty, and l1"),
     ):
@@ -286,3 +296,76 @@ def test_default_solver():
         solver = default_solver(problem, 63_000, 47_000, True)
         assert isinstance(solver, kind)
         solver.check(problem)
+
+
+def test_default_solver_for_few_rows_and_many_columns():
+    ridge = Problem(losses.logistic(), penalties.l2(0.1))
+    for n, d, sparse, kind in (
+        (38, 3051, False, DualNewton),
+        (256, 2048, False, DualNewton),
+        (257, 4000, False, NewtonCG),
+        (38, 300, False, NewtonCG),
+        (38, 3051, True, NewtonCG),
+    ):
+        assert isinstance(default_solver(ridge, n, d, sparse), kind)
+    assert isinstance(default_solver(Problem(losses.logistic(), PENALTIES["own"]()), 38, 3051, False), NewtonCG)
+
+
+def test_dual_newton_on_golub(shared):
+    """The Gram matrix is formed in float64, also from float32 data; rows may repeat."""
+    with np.load(shared / "data" / "r" / "golub.npz") as file:
+        genes, classes = file["X"], file["y"]
+    data = np.concatenate([genes, genes[:3]])
+    y = np.where(np.concatenate([classes, classes[:3]]) == classes[0], 1.0, -1.0)
+    n, d = data.shape
+    for dtype, lam in ((np.float64, 1e-3), (np.float32, np.geomspace(1e-3, 1.0, d))):
+        with jax.enable_x64(True):
+            matrix, problem = as_matrix(data.astype(dtype)), Problem(losses.smoothed_hinge(0.5), penalties.l2(lam))
+            args = matrix, jnp.asarray(y), jnp.full(n, 1.0 / n), jnp.zeros(d), jnp.zeros(n), 1e-12, 100
+            ours, other = (_solve(solver, problem, *args) for solver in (DualNewton(), NewtonCG()))
+            assert int(ours.status) == Status.CONVERGED
+            np.testing.assert_allclose(ours.w, other.w, atol=1e-7)
+
+
+def test_dual_newton_starts_from_either_point():
+    solution, args = _fit(DualNewton(), "logistic", "l2")
+    with jax.enable_x64(True):
+        for w0, alpha0 in ((solution.w, jnp.zeros(N)), (jnp.zeros(D), solution.alpha)):
+            assert int(_solve(DualNewton(), *args, w0, alpha0, 1e-10, 500).n_steps) == 0
+
+
+def test_gram_of_large_sparse_data(monkeypatch):
+    from jaxbounds.solvers import common, gram
+
+    with jax.enable_x64(True):
+        scale, matrix = jnp.linspace(1.0, 2.0, D), _matrix("sparse")
+        small = gram.gram(matrix, scale)
+        monkeypatch.setattr(common, "DENSE_ENTRIES", 1)
+        np.testing.assert_allclose(gram.gram(matrix, scale), small, atol=1e-13)
+        np.testing.assert_allclose(small, (X * np.asarray(scale)) @ X.T, atol=1e-13)
+
+
+def test_newton_factors_where_conjugate_gradients_are_slow(monkeypatch):
+    """The same optimum whether the Hessian is factored from the start, late or never; blocks of rows overlap."""
+    from jaxbounds.solvers import common, newton
+
+    rng = np.random.default_rng(2)
+    tall = rng.normal(size=(400, 60)) @ (rng.normal(size=(60, 60)) * np.geomspace(1e-2, 3.0, 60))
+    y = jnp.asarray(np.where(tall @ rng.normal(size=60) > 0, 1.0, -1.0), jnp.float32)
+    monkeypatch.setattr(common, "_BLOCK_ENTRIES", 60 * 150)
+    for transposed in (False, True):
+        data = tall.T[:, :300] if transposed else tall
+        n, d = data.shape
+        found = []
+        for patience in (0, 8, None):
+            monkeypatch.setattr(newton, "break_even", lambda matrix, patience=patience: patience)
+            monkeypatch.setattr(common, "is_direct", lambda matrix: False)
+            with jax.enable_x64(True):
+                solve = jax.jit(
+                    NewtonCG(max_cg=2000).solve, compiler_options={"xla_backend_optimization_level": 0}
+                )  # its own cache
+                problem, c = Problem(losses.logistic(), penalties.l2(1e-3)), jnp.full(n, 1.0 / n)
+                start = jnp.zeros(d), jnp.zeros(n)
+                found.append(solve(problem, as_matrix(data), y[:n].astype(jnp.float64), c, *start, 1e-12, 500))
+            assert int(found[-1].status) == Status.CONVERGED
+            np.testing.assert_allclose(found[-1].w, found[0].w, atol=1e-6)

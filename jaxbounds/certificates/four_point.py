@@ -7,6 +7,8 @@ Everything below is an upper bound in exact arithmetic on the stored floats; see
 
 from typing import Any
 
+import numpy as np
+
 from jaxbounds.array import segment_sum, xp
 from jaxbounds.certificates.region import Region
 from jaxbounds.edit import Edit
@@ -85,21 +87,24 @@ class Ledger:
         self.gamma = gamma_of(problem.loss)
         self.kappa = edit.unit / problem.unit(model.alpha.shape[0])
         self.slots_r, self.slots_q = edit.rows.shape[0], edit.cols.shape[0]
-        self.row_sum_terms = min(edit.row.shape[0], edit.d)
-        self.col_sum_terms = min(edit.row.shape[0], edit.n)
-        self.full = edit.full[xp.minimum(edit.row, self.slots_r - 1)]
+        self.terms_r, self.terms_q, self.terms_e = edit.sizes
+        self.row_sum_terms = edit.to_r(np.minimum(self.terms_e, edit.d))
+        self.col_sum_terms = edit.to_q(np.minimum(self.terms_e, edit.n))
+        self.full = self.of_row(edit.full)
         self.live = edit.cols < edit.d
-        self.c = edit.weight * edit.unit
-        self.c_kept = self.old.weight * edit.unit  # kappa c of the old row
-        self.penalty_slots = edit.penalty.take(edit.cols)
+        self.c = edit.weight * edit.to_r(edit.unit)
+        self.c_kept = self.old.weight * edit.to_r(edit.unit)  # kappa c of the old row
+        self.penalty_slots = edit.penalty_slots()
         self.lam = lam_of(self.penalty_slots, self.slots_q)
-        strong = edit.penalty.strong_convexity
-        self.lam_min = xp.zeros(()) if strong is None else (xp.min(strong) if edit.all_cols else self._lam_min(strong))
-        self.euclidean = both_euclidean(problem.penalty, edit.penalty)
+        self.lam_min = self._lam_min(edit.penalty.strong_convexity)
 
     def _lam_min(self, strong):
-        # without all columns the penalty is the old one (its minimum is stored) or a scalar
-        return strong if xp.ndim(strong) == 0 else self.model.totals.lam_min
+        if strong is None:
+            return xp.zeros(())
+        if xp.ndim(strong) == int(self.edit.each_penalty):
+            return strong
+        # without all columns the penalty is the old one, whose minimum is stored
+        return xp.min(strong, axis=-1) if self.edit.all_cols else self.model.totals.lam_min
 
     def by_row(self, x):
         return segment_sum(x, self.edit.row, self.slots_r)
@@ -147,7 +152,7 @@ class Ledger:
     def column_norms_sq(self):
         """Upper bound of N_j = sum_i c~_i x~_ij^2 at the touched columns."""
         edit = self.edit
-        base = self.kappa * self.old.norm_sq
+        base = edit.to_q(self.kappa) * self.old.norm_sq
         gain = self.by_col(self.of_row(self.c) * edit.new**2)
         loss = self.by_col(self.of_row(self.c_kept) * edit.old**2)
         k = self.model.alpha.shape[0] + self.col_sum_terms + 8
@@ -156,12 +161,13 @@ class Ledger:
     def domain_sums(self):
         """(S-_j, S+_j) of the new problem at the touched columns, rounded outward."""
         edit, old, loss = self.edit, self.old, self.loss
+        kappa = edit.to_q(self.kappa)
         new = self.of_row(self.c * loss.orientation(edit.target)) * edit.new
         was = self.of_row(self.c_kept * loss.orientation(old.target)) * edit.old
         k = self.model.alpha.shape[0] + self.col_sum_terms + 8
-        slack = growth(k) * (self.kappa * (old.positive - old.negative) + self.by_col(xp.abs(new) + xp.abs(was)))
-        low = self.kappa * old.negative + self.by_col(xp.minimum(new, 0.0) - xp.minimum(was, 0.0)) - slack
-        high = self.kappa * old.positive + self.by_col(xp.maximum(new, 0.0) - xp.maximum(was, 0.0)) + slack
+        slack = growth(k) * (kappa * (old.positive - old.negative) + self.by_col(xp.abs(new) + xp.abs(was)))
+        low = kappa * old.negative + self.by_col(xp.minimum(new, 0.0) - xp.minimum(was, 0.0)) - slack
+        high = kappa * old.positive + self.by_col(xp.maximum(new, 0.0) - xp.maximum(was, 0.0)) + slack
         return low - TINY, high + TINY
 
     def sigma_sq(self):
@@ -169,11 +175,11 @@ class Ledger:
         edit = self.edit
         base = self.kappa * self.model.totals.sigma_sq
         c, kept = self.of_row(self.c), self.of_row(self.c_kept)
-        spot = xp.sum(xp.where(self.full, 0.0, c * (edit.new - edit.old) ** 2))
-        fresh = xp.sum(xp.where(self.full, c * edit.new**2, 0.0))
-        moved = xp.sum((root(c) * edit.new - root(kept) * edit.old) ** 2)
+        spot = edit.total_e(xp.where(self.full, 0.0, c * (edit.new - edit.old) ** 2))
+        fresh = edit.total_e(xp.where(self.full, c * edit.new**2, 0.0))
+        moved = edit.total_e((root(c) * edit.new - root(kept) * edit.old) ** 2)
         anew = (root(base) + root(spot)) ** 2 + fresh
-        return up(xp.minimum(anew, (root(base) + root(moved)) ** 2), edit.row.shape[0] + 16)
+        return up(xp.minimum(anew, (root(base) + root(moved)) ** 2), self.terms_e + 16)
 
     def fenchel(self, point: Point, score, pad):
         """(F, lower bound of ||t - a||_C^2, sum of losses) of the new problem, and a with its error at the slots."""
@@ -183,17 +189,17 @@ class Ledger:
         q_pad = coordinate_pad(q, pad)
         fy, square = fenchel_bounds(loss, q, q_pad, point.alpha, y, known_ref(loss, edit.penalty, point.ref))
         live = self.c > 0
-        k = self.slots_r + 4
-        F = up(xp.sum(xp.where(live, self.c * fy, 0.0)), k)
-        T = down(xp.sum(xp.where(live, self.c * square, 0.0)), k)
-        P = up(xp.sum(xp.where(live, self.c * loss_bound(loss, q, q_pad, y), 0.0)), k)
+        k = self.terms_r + 4
+        F = up(edit.total_r(xp.where(live, self.c * fy, 0.0)), k)
+        T = down(edit.total_r(xp.where(live, self.c * square, 0.0)), k)
+        P = up(edit.total_r(xp.where(live, self.c * loss_bound(loss, q, q_pad, y), 0.0)), k)
         if not edit.all_rows:
-            gone = down(xp.sum(self.c_kept * old.fenchel), k)
+            gone = down(edit.total_r(self.c_kept * old.fenchel), k)
             F = F + xp.maximum(up(self.kappa * totals.fenchel) - gone, 0.0)
-            gone = up(xp.sum(self.c_kept * old.square), k)
+            gone = up(edit.total_r(self.c_kept * old.square), k)
             T = T + xp.maximum(down(self.kappa * totals.square) - gone, 0.0)
             q_old = loss.coordinate(old.score, old.target)
-            lost = xp.sum(self.c_kept * xp.maximum(loss.value(q_old, old.target), 0.0))
+            lost = edit.total_r(self.c_kept * xp.maximum(loss.value(q_old, old.target), 0.0))
             P = P + xp.maximum(up(self.kappa * totals.loss) - down(lost, 64 + k), 0.0)
         a = loss.dual(q, y)
         smooth = 0.0 if loss.smoothness is None else q_pad * loss.smoothness
@@ -209,9 +215,10 @@ class Ledger:
         kept = self.c_kept * self.loss.orientation(old.target) * old.alpha
         gain, loss = self.of_row(new) * edit.new, self.of_row(xp.where(edit.full, kept, new)) * edit.old
         dv, dv_abs = self.by_col(gain - loss), self.by_col(xp.abs(gain) + xp.abs(loss))
-        v = self.kappa * old.v + dv
+        kappa = edit.to_q(self.kappa)
+        v = kappa * old.v + dv
         dv_pad = growth(self.col_sum_terms + 12) * dv_abs
-        v_pad = up(self.kappa * old.v_pad + dv_pad + 4 * U * xp.abs(self.kappa * old.v)) + TINY
+        v_pad = up(kappa * old.v_pad + dv_pad + 4 * U * xp.abs(kappa * old.v)) + TINY
         beta = xp.where(edit.full, 0.0, new - kept)
         shrink = xp.ones(())
         bound = edit.penalty.dual_bound
@@ -222,9 +229,74 @@ class Ledger:
         return v, v_pad, dv, dv_pad, beta, shrink, (gain - loss, new, kept)
 
 
-def both_euclidean(old, new) -> bool:
-    """L2 with scalar lam before and after: e moves by multiples of whole stored vectors."""
-    return all(p.quadratic and xp.ndim(p.strong_convexity) == 0 for p in (old, new))
+@pytree
+class Move:
+    """How e = w - u moves: e_delta delta + e_w w^ everywhere, `e` at the touched columns."""
+
+    e_delta: Any
+    e_w: Any
+    e: Any  # (Q,)
+    e_pad: Any  # (Q,) bound on its error
+    excess: Any  # upper bound of sum_j [B_j - lam_j/2 e_j^2]
+    off_sq: Any  # ||e||^2 over the untouched columns, and its rounding
+    off_slack: Any
+    square: Any  # sum_j lam_j e_j^2, and its rounding
+    slack: Any
+    pad: Any  # bound on the metric norm of the error of e
+
+
+def euclidean_move(ledger: Ledger, point: Point, dv, dv_pad) -> Move:
+    """L2 with scalar lam before and after: everything follows from ||delta||^2, delta.w^ and ||w^||^2."""
+    model, edit, old, totals = ledger.model, ledger.edit, ledger.old, ledger.model.totals
+    lam_old, lam_new = model.problem.penalty.strong_convexity, edit.penalty.strong_convexity
+    e_delta = ledger.kappa * lam_old / lam_new
+    e_w = 1.0 - e_delta
+    still = (ledger.kappa == 1.0) & (lam_old == lam_new)
+    e_w_pad = xp.where(still, 0.0, 8 * U * (1.0 + e_delta))
+    by_delta, by_w, lam, step = edit.to_q(e_delta), edit.to_q(e_w), edit.to_q(lam_new), point.w - old.w
+    kept = by_delta * old.delta + by_w * old.w
+    e = kept + step - dv / lam
+    size = xp.abs(by_delta * old.delta) + xp.abs(by_w * old.w) + xp.abs(step) + xp.abs(dv) / lam
+    delta_pad = old.v_pad / lam_old + 8 * U * (xp.abs(old.w) + xp.abs(old.delta))
+    e_pad = up(by_delta * delta_pad + dv_pad / lam + edit.to_q(e_w_pad) * xp.abs(old.w) + 8 * U * size)
+    pad = e_delta * totals.delta_pad / root(lam_old) + e_w_pad * root(totals.w_w)
+    pad = (pad + 8 * U * e_delta * root(totals.delta_delta)) * root(lam_new)
+    whole = e_delta**2 * totals.delta_delta + 2 * e_delta * e_w * totals.delta_w + e_w**2 * totals.w_w
+    bulk = (e_delta * root(totals.delta_delta) + xp.abs(e_w) * root(totals.w_w)) ** 2
+    off_sq, off_slack = whole - edit.total_q(kept**2), growth(edit.d + 16) * bulk
+    return _settle(ledger, e_delta, e_w, e, e_pad, xp.zeros(()), off_sq, off_slack, pad, lam_new)
+
+
+def general_move(ledger: Ledger, point: Point, v, v_pad) -> Move:
+    """Any penalty: what is not touched keeps its e, unless all columns are touched."""
+    model, edit, old, totals, lam = ledger.model, ledger.edit, ledger.old, ledger.model.totals, ledger.lam
+    live = ledger.live
+    terms, e, e_pad = excess_bounds(ledger.penalty_slots, point.w, v, v_pad, lam)
+    excess = up(edit.total_q(xp.where(live, terms, 0.0)), ledger.terms_q)
+    off_sq, off_slack = totals.delta_delta - edit.total_q(old.delta**2), growth(edit.d + 16) * totals.delta_delta
+    if not edit.all_cols:
+        was = excess_bounds(model.problem.penalty.take(edit.cols), old.w, old.v, old.v_pad, lam)[0]
+        was = edit.total_q(xp.where(live, was, 0.0))
+        excess = excess + xp.maximum(up(totals.excess) - down(was, 64), 0.0)
+    return _settle(ledger, xp.ones(()), xp.zeros(()), e, e_pad, excess, off_sq, off_slack, totals.delta_pad, None)
+
+
+def _settle(ledger: Ledger, e_delta, e_w, e, e_pad, excess, off_sq, off_slack, pad, lam) -> Move:
+    """Join touched and untouched columns in the metric sum_j lam_j e_j^2 (`lam` scalar, or None for lam_j)."""
+    edit, totals, live = ledger.edit, ledger.model.totals, ledger.live
+    zero = xp.zeros(())
+    e, e_pad = xp.where(live, e, 0.0), xp.where(live, e_pad, 0.0)
+    off_sq, off_slack, pad = (zero,) * 3 if edit.all_cols else (xp.maximum(off_sq, 0.0), off_slack, pad)
+    if lam is not None:
+        square, slack = lam * (off_sq + edit.total_q(e**2)), lam * off_slack
+    else:
+        off, slack = zero, zero
+        if not edit.all_cols:
+            off = xp.maximum(totals.delta_metric - edit.total_q(ledger.lam * ledger.old.delta**2), 0.0)
+            slack = growth(edit.d + 16) * totals.delta_metric
+        square = off + edit.total_q(ledger.lam * e**2)
+    pad = up(root(edit.total_q(ledger.lam * e_pad**2)) + pad, ledger.terms_q)
+    return Move(e_delta, e_w, e, e_pad, excess, off_sq, off_slack, square, slack, pad)
 
 
 def region(ledger: Ledger, point: Point, mid: bool = True, whole_rows: bool = False) -> Region:
@@ -232,61 +304,22 @@ def region(ledger: Ledger, point: Point, mid: bool = True, whole_rows: bool = Fa
 
     `whole_rows`: alpha moves in rows that are not full, so v gains multiples of whole old rows (`edit.rest`).
     """
-    model, edit = ledger.model, ledger.edit
-    old, totals, gamma = ledger.old, model.totals, ledger.gamma
+    model, edit, old, gamma = ledger.model, ledger.edit, ledger.old, ledger.gamma
     v, v_pad, dv, dv_pad, beta, shrink, (moved, new, kept) = ledger.columns(point)
     point = Point(point.w, shrink * point.alpha, point.ref)
     score, s_pad = ledger.scores(point.w)
     F, T, P, a, a_pad = ledger.fenchel(point, score, s_pad)
-    lam, live = ledger.lam, ledger.live
-    step = point.w - old.w
-
-    if ledger.euclidean:
-        lam_old, lam_new = model.problem.penalty.strong_convexity, edit.penalty.strong_convexity
-        e_delta = ledger.kappa * lam_old / lam_new
-        e_w = 1.0 - e_delta
-        still = (ledger.kappa == 1.0) & (lam_old == lam_new)
-        e_w_pad = xp.where(still, 0.0, 8 * U * (1.0 + e_delta))
-        e = e_delta * old.delta + e_w * old.w + step - dv / lam_new
-        size = xp.abs(e_delta * old.delta) + xp.abs(e_w * old.w) + xp.abs(step) + xp.abs(dv) / lam_new
-        delta_pad = old.v_pad / lam_old + 8 * U * (xp.abs(old.w) + xp.abs(old.delta))
-        e_pad = up(e_delta * delta_pad + dv_pad / lam_new + e_w_pad * xp.abs(old.w) + 8 * U * size)
-        excess = xp.zeros(())
-        scale = root(lam_new)
-        rest_pad = e_delta * totals.delta_pad / root(lam_old) + e_w_pad * root(totals.w_w)
-        rest_pad = (rest_pad + 8 * U * e_delta * root(totals.delta_delta)) * scale
-        kept_sq = (e_delta * old.delta + e_w * old.w) ** 2
-        whole = e_delta**2 * totals.delta_delta + 2 * e_delta * e_w * totals.delta_w + e_w**2 * totals.w_w
-        bulk = (e_delta * root(totals.delta_delta) + xp.abs(e_w) * root(totals.w_w)) ** 2
-        rest_sq, rest_metric, slack_sq = whole - xp.sum(kept_sq), None, growth(edit.d + 16) * bulk
+    if edit.euclidean:
+        move = euclidean_move(ledger, point, dv, dv_pad)
     else:
-        e_delta, e_w, scale = xp.ones(()), xp.zeros(()), xp.ones(())
-        terms, e, e_pad = excess_bounds(ledger.penalty_slots, point.w, v, v_pad, lam)
-        excess = up(xp.sum(xp.where(live, terms, 0.0)), ledger.slots_q)
-        if not edit.all_cols:
-            was = excess_bounds(model.problem.penalty.take(edit.cols), old.w, old.v, old.v_pad, lam)[0]
-            excess = excess + xp.maximum(up(totals.excess) - down(xp.sum(xp.where(live, was, 0.0)), 64), 0.0)
-        rest_pad = totals.delta_pad
-        rest_sq = totals.delta_delta - xp.sum(old.delta**2)
-        rest_metric = totals.delta_metric - xp.sum(lam * old.delta**2)
-        slack_sq = growth(edit.d + 16) * totals.delta_delta
-    e, e_pad = xp.where(live, e, 0.0), xp.where(live, e_pad, 0.0)
-    if edit.all_cols:
-        rest_sq, slack_sq, rest_metric, rest_pad = (xp.zeros(()),) * 4
-    rest_sq = xp.maximum(rest_sq, 0.0)
-    if ledger.euclidean:
-        e_sq, e_sq_slack = lam_new * (rest_sq + xp.sum(e**2)), lam_new * slack_sq
-    else:
-        metric_slack = xp.zeros(()) if edit.all_cols else growth(edit.d + 16) * totals.delta_metric
-        e_sq, e_sq_slack = xp.maximum(rest_metric, 0.0) + xp.sum(lam * e**2), metric_slack
-    pad = up(root(xp.sum(lam * e_pad**2)) + rest_pad, ledger.slots_q)
-    off_sq, off_slack = rest_sq, slack_sq  # ||e||^2 over untouched columns
-
+        move = general_move(ledger, point, v, v_pad)
+    square, slack, pad, excess = move.square, move.slack, move.pad, move.excess
     alone = xp.asarray(True)
     if whole_rows:
-        e_sq, more_slack, more_pad, alone = spot_norm(ledger, beta, moved, new, kept, e_delta, e_w)
-        e_sq, e_sq_slack, pad = e_sq * lam_new, more_slack * lam_new, pad + more_pad * scale
-    E = norm_up(xp.maximum(e_sq, 0.0) + e_sq_slack, ledger.slots_q + 8) + pad
+        lam = edit.penalty.strong_convexity
+        square, slack, more_pad, alone = spot_norm(ledger, beta, moved, new, kept, move.e_delta, move.e_w)
+        square, slack, pad = square * lam, slack * lam, pad + more_pad * root(lam)
+    E = norm_up(xp.maximum(square, 0.0) + slack, ledger.terms_q + 8) + pad
 
     half = xp.maximum(F - gamma / 4 * T, 0.0) + excess
     gap = up(F + excess + E**2 / 2, 16)
@@ -296,26 +329,28 @@ def region(ledger: Ledger, point: Point, mid: bool = True, whole_rows: bool = Fa
         theta, radius_sq = shrunk_ball(ledger, F, excess, E, gap, half)
         mu, dual_sq = xp.full((), 0.5), (half + E**2 / 4)
     else:
-        theta, radius_sq, mu, dual_sq = xp.zeros(()), 2 * gap, xp.zeros(()), 2 * gap
+        theta, radius_sq, mu, dual_sq = xp.zeros_like(gap), 2 * gap, xp.zeros(()), 2 * gap
     safe_gamma = xp.where(gamma > 0, gamma, 1.0)
     radius = up(root(radius_sq), 16) + theta * up(pad) + 8 * U * theta * E
     dual = up(root(dual_sq / safe_gamma), 16)
     v_radius = up(xp.minimum(dual + mu * root(2 * F / safe_gamma), root(2 * gap / safe_gamma)), 16)
 
     # ||c - w^||: untouched columns move by theta e, touched ones also by the step; columns that leave are not counted
-    stays = live & ~edit.col_removed
-    near = theta**2 * (off_sq + off_slack) + xp.sum(xp.where(stays, (step - theta * e) ** 2, 0.0))
+    stays = ledger.live & ~edit.col_removed
+    here = (point.w - old.w - edit.to_q(theta) * move.e) ** 2
+    off_slack = move.off_slack
+    near = theta**2 * (move.off_sq + off_slack) + edit.total_q(xp.where(stays, here, 0.0))
     if whole_rows:
-        near, off_slack = theta**2 * (e_sq + e_sq_slack) / safe_lam, e_sq_slack / safe_lam
+        near, off_slack = theta**2 * (square + slack) / safe_lam, slack / safe_lam
     far_pad = theta * pad / root(safe_lam) + theta * root(off_slack)
-    offset = norm_up(near, ledger.slots_q + 8)
+    offset = norm_up(near, ledger.terms_q + 8)
     offset_low = xp.where(alone, xp.maximum(norm_down(near, edit.d + 24) - 2 * far_pad, 0.0), 0.0)
     return Region(
         gap=gap, radius=radius, lam_min=safe_lam, theta=theta, dual_radius=dual, mu=mu, v_radius=v_radius,
         joint=up(joint, 16), offset_low=offset_low, offset_up=up(offset + far_pad),
         reach=up((theta * E + radius) / root(safe_lam)), objective=objective(ledger, P, point.w),
-        e_delta=e_delta, e_w=e_w, v_scale=ledger.kappa * shrink, w=point.w, e=e, e_pad=e_pad, v=v, v_pad=v_pad,
-        alpha=point.alpha, a=a, a_pad=a_pad, score=score, score_pad=s_pad,
+        e_delta=move.e_delta, e_w=move.e_w, v_scale=ledger.kappa * shrink, w=point.w, e=move.e, e_pad=move.e_pad, v=v,
+        v_pad=v_pad, alpha=point.alpha, a=a, a_pad=a_pad, score=score, score_pad=s_pad,
         beta=beta, beta_size=xp.abs(new) + xp.abs(kept),
         primal=edit.penalty.strong_convexity is not None, dual=model.problem.loss.smoothness is not None,
     )  # fmt: skip
@@ -346,38 +381,36 @@ def spot_norm(ledger: Ledger, beta, moved, new, kept, e_delta, e_w):
     """
     model, old, totals, edit = ledger.model, ledger.old, ledger.model.totals, ledger.edit
     lam = edit.penalty.strong_convexity
-    base = ledger.of_col(e_delta * old.delta + e_w * old.w)
-    dots = beta * (e_delta * old.cross + e_w * old.score) + ledger.by_row(moved_in(ledger, new) * base)
-    inner = ledger.by_row(moved_in(ledger, new) * edit.old)
-    own_sq = ledger.by_row(moved_in(ledger, new) ** 2)
+    by_delta, by_w = edit.to_q(e_delta), edit.to_q(e_w)
+    base = ledger.of_col(by_delta * old.delta + by_w * old.w)
+    own = ledger.of_row(new) * (edit.new - edit.old)  # what the elements themselves add to v
+    dots = beta * (edit.to_r(e_delta) * old.cross + edit.to_r(e_w) * old.score) + ledger.by_row(own * base)
+    inner, own_sq = ledger.by_row(own * edit.old), ledger.by_row(own**2)
     squares = beta**2 * old.row_norm_sq + 2 * beta * inner + own_sq
     k = model.row_terms + ledger.row_sum_terms + 16
+    width = model.row_terms + np.minimum(ledger.terms_e, edit.d) + 16
     row_norm = root(old.row_norm_sq)
     size = xp.abs(beta) * row_norm + root(own_sq)
     norms = root(xp.maximum(squares, 0.0) + growth(k) * size**2)
     bulk = e_delta * root(totals.delta_delta) + xp.abs(e_w) * root(totals.w_w)
     whole = e_delta**2 * totals.delta_delta + 2 * e_delta * e_w * totals.delta_w + e_w**2 * totals.w_w
-    total = xp.sum(norms) / lam
-    e_sq = whole - 2 * xp.sum(dots) / lam + total**2
-    slack = growth(edit.d + 16) * bulk**2 + growth(k + ledger.slots_r) * (2 * bulk * xp.sum(size) / lam + total**2)
-    error = xp.sum((xp.abs(new) + xp.abs(kept)) * row_norm + ledger.by_row(xp.abs(moved)))
-    alone = xp.sum(edit.rows < edit.n) <= 1
+    total = edit.total_r(norms) / lam
+    e_sq = whole - 2 * edit.total_r(dots) / lam + total**2
+    slack = 2 * bulk * edit.total_r(size) / lam + total**2
+    slack = growth(edit.d + 16) * bulk**2 + growth(width + ledger.terms_r) * slack
+    error = edit.total_r((xp.abs(new) + xp.abs(kept)) * row_norm + ledger.by_row(xp.abs(moved)))
+    alone = edit.total_r(edit.rows < edit.n) <= 1
     return xp.maximum(e_sq, 0.0), slack, growth(16) * error / lam, alone
-
-
-def moved_in(ledger: Ledger, new):
-    """D_e = c~ t~ (x~ - x) of the listed elements of rows that are not full."""
-    return ledger.of_row(new) * (ledger.edit.new - ledger.edit.old)
 
 
 def objective(ledger: Ledger, losses, w):
     """Upper bound of P~(w), for penalties without strong convexity."""
     model, edit = ledger.model, ledger.edit
-    values = xp.sum(xp.where(ledger.live, ledger.penalty_slots.value(w), 0.0))
+    values = edit.total_q(xp.where(ledger.live, ledger.penalty_slots.value(w), 0.0))
     if not edit.all_cols:
-        was = xp.sum(xp.where(ledger.live, ledger.penalty_slots.value(ledger.old.w), 0.0))
+        was = edit.total_q(xp.where(ledger.live, ledger.penalty_slots.value(ledger.old.w), 0.0))
         psi = model.totals.psi
-        if ledger.euclidean:  # the new penalty may be a multiple of the old one
+        if edit.euclidean:  # the new penalty may be a multiple of the old one
             psi = up(psi * (edit.penalty.strong_convexity / model.problem.penalty.strong_convexity))
-        values = up(values, ledger.slots_q + 8) + xp.maximum(psi - down(was, ledger.slots_q + 64), 0.0)
-    return up(losses + values, ledger.slots_q + 64)
+        values = up(values, ledger.terms_q + 8) + xp.maximum(psi - down(was, ledger.terms_q + 64), 0.0)
+    return up(losses + values, ledger.terms_q + 64)

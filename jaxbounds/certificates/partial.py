@@ -5,7 +5,7 @@ from jaxbounds.array import fori_loop, xp
 from jaxbounds.certificates.cached import cached_regions
 from jaxbounds.certificates.four_point import Ledger, Point, region
 from jaxbounds.certificates.region import Method
-from jaxbounds.edit import prepare
+from jaxbounds.edit import Edit, prepare
 from jaxbounds.kinds import SetElements
 from jaxbounds.pytree import pytree
 from jaxbounds.rounding import TINY
@@ -79,7 +79,7 @@ def primal_step(ledger: Ledger, w, steps: int = 8):
 
     def value(w):
         terms = xp.where(live, c * loss.value(coordinate(w), y), 0.0)
-        return xp.sum(terms) + xp.sum(xp.where(free, penalty.value(w), 0.0))
+        return edit.total_r(terms) + edit.total_q(xp.where(free, penalty.value(w), 0.0))
 
     def slope(w):
         t = xp.where(live, c * loss.orientation(y) * loss.dual(coordinate(w), y), 0.0)
@@ -96,13 +96,14 @@ def primal_step(ledger: Ledger, w, steps: int = 8):
                 s = ledger.by_row(edit.new * ledger.of_col(p))
                 return xp.where(free, ledger.by_col(ledger.of_row(curvature * s) * edit.new), 0.0) + ridge * p
 
-            p = conjugate_gradients(hessian, -g)
+            p = conjugate_gradients(edit, hessian, -g)
             trials = [w + size * p for size in (1.0, 0.5, 0.25, 0.05, 0.005)]
-            return least(value, [w, *trials])
+            return least(edit, value, [w, *trials])
 
         return fori_loop(0, steps, newton, w)
 
-    size = 1.0 / (loss.smoothness * xp.sum(xp.where(ledger.of_col(free), ledger.of_row(c) * edit.new**2, 0.0)) + TINY)
+    frobenius = edit.total_e(xp.where(ledger.of_col(free), ledger.of_row(c) * edit.new**2, 0.0))
+    size = edit.to_q(1.0 / (loss.smoothness * frobenius + TINY))
 
     def proximal(_, state):
         w, ahead, momentum = state
@@ -111,31 +112,31 @@ def primal_step(ledger: Ledger, w, steps: int = 8):
         return new, new + (momentum - 1) / after * (new - w), after
 
     new, _, _ = fori_loop(0, 10 * steps, proximal, (w, w, xp.ones(())))
-    return least(value, [w, new])
+    return least(edit, value, [w, new])
 
 
-def least(value, candidates):
-    """The candidate of least value; the first one if no other is less (NaN is never less)."""
-    best, level = candidates[0], value(candidates[0])
-    for candidate in candidates[1:]:
-        new = value(candidate)
-        best, level = xp.where(new < level, candidate, best), xp.where(new < level, new, level)
+def least(edit: Edit, value, points):
+    """The point of least value; the first one if no other is less (NaN is never less)."""
+    best, level = points[0], value(points[0])
+    for point in points[1:]:
+        new = value(point)
+        best, level = xp.where(edit.to_q(new < level), point, best), xp.where(new < level, new, level)
     return best
 
 
-def conjugate_gradients(product, b, steps: int = 30):
-    """An approximate solution of product(x) = b, b itself being enough once it is exact."""
+def conjugate_gradients(edit: Edit, product, b, steps: int = 30):
+    """An approximate solution of product(x) = b over the column slots."""
 
     def step(_, state):
         x, r, p, rr = state
         q = product(p)
-        pq = xp.sum(p * q)
-        size = xp.where(pq > 0, rr / xp.where(pq > 0, pq, 1.0), 0.0)
+        pq = edit.total_q(p * q)
+        size = edit.to_q(xp.where(pq > 0, rr / xp.where(pq > 0, pq, 1.0), 0.0))
         x, r = x + size * p, r - size * q
-        new = xp.sum(r * r)
-        return x, r, r + xp.where(rr > 0, new / xp.where(rr > 0, rr, 1.0), 0.0) * p, new
+        new = edit.total_q(r * r)
+        return x, r, r + edit.to_q(xp.where(rr > 0, new / xp.where(rr > 0, rr, 1.0), 0.0)) * p, new
 
-    return fori_loop(0, steps, step, (xp.zeros_like(b), b, b, xp.sum(b * b)))[0]
+    return fori_loop(0, steps, step, (xp.zeros_like(b), b, b, edit.total_q(b * b)))[0]
 
 
 def dual_step(ledger: Ledger, point: Point, steps: int = 40) -> Point:
@@ -145,7 +146,7 @@ def dual_step(ledger: Ledger, point: Point, steps: int = 40) -> Point:
         return point
     free = edit.full & ~edit.row_removed & (ledger.c > 0)
     norms = ledger.by_row(edit.new**2)
-    kappa = xp.sum(xp.where(free, ledger.c * norms, 0.0)) / ledger.lam_min + xp.zeros_like(norms)
+    kappa = edit.to_r(edit.total_r(xp.where(free, ledger.c * norms, 0.0)) / ledger.lam_min) + xp.zeros_like(norms)
 
     def step(_, state):
         point, ahead, momentum = state

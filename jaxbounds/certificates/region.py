@@ -3,6 +3,7 @@
 from abc import abstractmethod
 from typing import Any
 
+from jaxbounds.batches import Flat
 from jaxbounds.edit import Edit, prepare
 from jaxbounds.kinds import Change
 from jaxbounds.model import Model
@@ -57,7 +58,7 @@ class Method:
     def check(self, problem) -> None:
         """Raise, naming the missing property, if the method does not apply."""
 
-    def edits(self, model: Model, change: Change) -> tuple[Edit, ...]:
+    def edits(self, model: Model, change: Change | Flat) -> tuple[Edit, ...]:
         """The change as the method sees it; the first edit lists only what the change touches."""
         return (prepare(model, change),)
 

@@ -8,7 +8,18 @@ look at a fit while it runs.
 from jaxbounds.solvers.common import Solution, Task
 from jaxbounds.solvers.default import default_solver
 from jaxbounds.solvers.dual import DualCoordinate
+from jaxbounds.solvers.gram import DualNewton
 from jaxbounds.solvers.newton import NewtonCG
+from jaxbounds.solvers.optax import Optax
 from jaxbounds.solvers.proximal import ProximalGradient
 
-__all__ = ["DualCoordinate", "NewtonCG", "ProximalGradient", "Solution", "Task", "default_solver"]
+__all__ = [
+    "DualCoordinate",
+    "DualNewton",
+    "NewtonCG",
+    "Optax",
+    "ProximalGradient",
+    "Solution",
+    "Task",
+    "default_solver",
+]

@@ -27,7 +27,10 @@ from jaxbounds.status import Status
 TINY = 1e-300  # a primal value below this counts as this
 SAFETY = 1e-13  # |v| <= (1 - SAFETY) kappa, so that v recomputed in another order of summation still fits
 _DIRECT_SIDE, _DIRECT_WORK = 512, 1e8  # Hessians up to this side and n d min(n, d) are factored
-_DENSE_ENTRIES = 1 << 23  # sparse data up to this many dense entries may be factored too
+_SMALL_WORK = 1e6  # n d min(n, d) up to which CG is never clearly faster than factoring (455 x 30: within 1.4)
+_FACTORED_SIDE = 2048  # NewtonCG tries CG before factoring Hessians up to this side: CG is up to 8 times faster
+_BLOCK_ENTRIES = 1 << 18  # entries of the data in one step of a Gram matrix
+DENSE_ENTRIES = 1 << 23  # sparse data up to this many dense entries may be factored too
 
 
 @pytree
@@ -102,6 +105,19 @@ class Task:
         return alpha * scale, v * scale
 
 
+def dot(a: jax.Array, b: jax.Array) -> jax.Array:
+    """Matrix product in full precision on every device."""
+    return jnp.dot(a, b, precision=lax.Precision.HIGHEST)
+
+
+def primal_point(task: Task, w: jax.Array, s: jax.Array):
+    """((w, alpha, ref, gap, primal), v) at w with scores s; the dual point of a smooth loss follows from w."""
+    q = task.q(s)
+    alpha = task.loss.dual(q, task.y)
+    v = task.v(alpha)
+    return (w, alpha, q, task.gap(w, q, alpha, v, q), task.primal(w, q)), v
+
+
 @pytree
 class Progress:
     """The best point so far, the counters and the status: the part of a state that every solver shares."""
@@ -114,19 +130,20 @@ class Progress:
     n_steps: jax.Array
     status: jax.Array
     last_gap: jax.Array
-    waited: jax.Array  # steps since the gap last fell by a tenth
+    mark: jax.Array  # the gap when it last fell by a tenth
+    waited: jax.Array  # steps since then
 
     @staticmethod
     def start(w, alpha, ref, gap, primal) -> "Progress":
         """The first point."""
         status = jnp.where(jnp.isfinite(primal), Status.MAX_STEPS, Status.NONFINITE).astype(jnp.int32)
         zero = jnp.zeros((), jnp.int32)
-        return Progress(w, alpha, ref, gap, primal, zero, status, gap, zero)
+        return Progress(w, alpha, ref, gap, primal, zero, status, gap, gap, zero)
 
-    def update(self, w, alpha, ref, gap, primal, moved: Any = True, patience: int = 20) -> "Progress":
+    def update(self, w, alpha, ref, gap, primal, moved: Any = True, patience: int = 60) -> "Progress":
         """After a step: keep the better point; STALLED without progress, NONFINITE when the new point is not finite."""
         better = gap < self.gap
-        clearly = gap < 0.9 * self.gap
+        clearly = gap < 0.9 * self.mark
         keep = lambda new, old: jnp.where(better, new, old)  # noqa: E731
         waited = jnp.where(clearly, 0, self.waited + 1).astype(jnp.int32)
         stalled = ~jnp.asarray(moved) | (waited >= patience)
@@ -134,7 +151,8 @@ class Progress:
         status = jnp.where(jnp.isfinite(primal) & ~jnp.isnan(gap), status, Status.NONFINITE).astype(jnp.int32)
         return Progress(
             keep(w, self.w), keep(alpha, self.alpha), keep(ref, self.ref), keep(gap, self.gap),
-            keep(primal, self.primal), self.n_steps + jnp.ones((), jnp.int32), status, gap, waited,
+            keep(primal, self.primal), self.n_steps + jnp.ones((), jnp.int32), status, gap,
+            jnp.where(clearly, gap, self.mark), waited,
         )  # fmt: skip
 
     def reached(self, tol) -> jax.Array:
@@ -210,30 +228,48 @@ def column_scale(matrix: Matrix, c: jax.Array) -> jax.Array:
     return matrix.map(jnp.square).rmatvec(c)
 
 
+def fits_dense(matrix: Matrix) -> bool:
+    """Whether the data are dense, or sparse and small enough to be made dense."""
+    return not isinstance(matrix, Sparse) or matrix.shape[0] * matrix.shape[1] <= DENSE_ENTRIES
+
+
 def is_direct(matrix: Matrix) -> bool:
-    """Whether Hessians of this size are factored."""
+    """Whether Hessians of this size are always factored."""
     n, d = matrix.shape
-    fits = not isinstance(matrix, Sparse) or n * d <= _DENSE_ENTRIES
-    return fits and min(n, d) <= _DIRECT_SIDE and float(n) * d * min(n, d) <= _DIRECT_WORK
+    return fits_dense(matrix) and min(n, d) <= _DIRECT_SIDE and float(n) * d * min(n, d) <= _DIRECT_WORK
+
+
+def weighted_gram(matrix: Matrix, scale: jax.Array, axis: int) -> jax.Array:
+    """X^T diag(scale) X for axis 0, X diag(scale) X^T for axis 1, by blocks and without a float64 copy of the data."""
+    X = matrix.to_dense()
+    length, side = X.shape[axis], X.shape[1 - axis]
+    width = min(length, max(1, _BLOCK_ENTRIES // side))
+
+    def step(total, k):
+        first = jnp.minimum(k * width, length - width)
+        block = lax.dynamic_slice_in_dim(X, first, width, axis).astype(jnp.float64)
+        block = block if axis else block.T
+        fresh = first + jnp.arange(width) >= k * width  # the last block overlaps the one before it
+        part = jnp.where(fresh, lax.dynamic_slice_in_dim(scale, first, width), 0.0)
+        return total + dot(block * part[None, :], block.T), None
+
+    return lax.scan(step, jnp.zeros((side, side), jnp.float64), jnp.arange(-(-length // width)))[0]
 
 
 def factored(matrix: Matrix, weights: jax.Array, diagonal: jax.Array, mask: jax.Array):
     """b -> p with (diag(diagonal) + M X^T diag(weights) X M) p = b, M = diag(mask), by Cholesky."""
-    X = jnp.where(mask[None, :], matrix.to_dense().astype(jnp.float64), 0.0)
-    n, d = X.shape
-    dot = lambda a, b: jnp.dot(a, b, precision=lax.Precision.HIGHEST)  # noqa: E731
+    n, d = matrix.shape
     solve = lambda L, b: jax.scipy.linalg.cho_solve((L, True), b)  # noqa: E731
-    root = jnp.sqrt(weights)
     if d <= n:
-        Y = root[:, None] * X
-        L = jnp.linalg.cholesky(dot(Y.T, Y) + jnp.diag(diagonal))
+        inside = mask[:, None] & mask[None, :]
+        L = jnp.linalg.cholesky(jnp.where(inside, weighted_gram(matrix, weights, 0), 0.0) + jnp.diag(diagonal))
         return lambda b: solve(L, b)
-    Y = root[:, None] * X / jnp.sqrt(diagonal)[None, :]
-    L = jnp.linalg.cholesky(dot(Y, Y.T) + jnp.eye(n, dtype=jnp.float64))
+    root, scale = jnp.sqrt(weights), jnp.where(mask, 1.0 / diagonal, 0.0)
+    L = jnp.linalg.cholesky(root[:, None] * weighted_gram(matrix, scale, 1) * root[None, :] + jnp.eye(n))
 
     def apply(b):
-        scaled = b / jnp.sqrt(diagonal)
-        return (scaled - dot(solve(L, dot(Y, scaled)), Y)) / jnp.sqrt(diagonal)
+        inner = root * solve(L, root * matrix.matvec(scale * b))
+        return b / diagonal - scale * matrix.rmatvec(inner)
 
     return apply
 
@@ -264,26 +300,43 @@ def conjugate_gradients(apply, b, precondition, rtol, max_steps):
     return state[0], state[1], state[5]
 
 
-def newton_direction(task: Task, smooth: Smooth, w, q, rhs, mask, scale, rtol, damping, max_cg):
+def break_even(matrix: Matrix) -> int | None:
+    """How many CG steps cost as much as one factored Hessian; None where the size alone decides (`is_direct`)."""
+    n, d = matrix.shape
+    side = min(n, d)
+    if not fits_dense(matrix) or side > _FACTORED_SIDE or float(n) * d * side <= _SMALL_WORK:
+        return None
+    return max(8, side // 4)
+
+
+def newton_direction(task: Task, smooth: Smooth, w, q, rhs, mask, scale, rtol, damping, max_cg, patience: Any = None):
     """(p, X p, CG steps) with (psi'' + X^T diag(c f'') X + damping) p = rhs on the masked coordinates, else p = 0.
 
-    ``scale`` is the column scale (d,) for the diagonal preconditioner; small problems are factored instead.
+    ``scale`` is the column scale (d,) for the diagonal preconditioner; small problems are factored instead. With a
+    ``patience``, the Hessian is factored once that many CG steps were not enough; then patience is all the steps say.
     """
     matrix = task.matrix
     weights = task.c * smooth.second(q, task.y)
     diagonal = jnp.where(mask, second(task.penalty, w) + damping, 1.0)
     rhs = jnp.where(mask, rhs, 0.0)
-    if is_direct(matrix):
-        precondition = factored(matrix, weights, diagonal, mask)
-    else:
-        jacobi = diagonal + jnp.where(mask, jnp.sum(weights) / jnp.sum(task.c) * scale, 0.0)
-        precondition = lambda r: r / jacobi  # noqa: E731
 
     def apply(p):
         scores = matrix.matvec(p)
         return jnp.where(mask, diagonal * p + matrix.rmatvec(weights * scores), 0.0), scores
 
-    p, ds, steps = conjugate_gradients(apply, rhs, precondition, rtol, max_cg)
+    def factor(most):
+        return conjugate_gradients(apply, rhs, factored(matrix, weights, diagonal, mask), rtol, most)
+
+    def iterate(most):
+        jacobi = diagonal + jnp.where(mask, jnp.sum(weights) / jnp.sum(task.c) * scale, 0.0)
+        return conjugate_gradients(apply, rhs, lambda r: r / jacobi, rtol, most)
+
+    if patience is not None:
+        p, ds, steps = iterate(patience)
+        enough = steps < patience
+        p, ds = lax.cond(enough, lambda: (p, ds), lambda: factor(max_cg)[:2])
+    else:
+        p, ds, steps = factor(max_cg) if is_direct(matrix) else iterate(max_cg)
     fine = jnp.all(jnp.isfinite(p)) & (jnp.sum(p * rhs) > 0)
 
     def steepest():

@@ -12,9 +12,11 @@ from jaxbounds.solvers.common import (
     Smooth,
     Solution,
     Task,
+    break_even,
     column_scale,
     line_search,
     newton_direction,
+    primal_point,
     run,
 )
 from jaxbounds.solvers.implicit import finish
@@ -25,9 +27,9 @@ class _State:
     best: Progress
     w: jax.Array
     s: jax.Array
-    alpha: jax.Array
     v: jax.Array
     scale: jax.Array
+    patience: Any  # CG steps before the Hessian is factored: 0 once they did not do; None: the size decides
 
 
 def forcing(progress: Progress, tol) -> jax.Array:
@@ -37,13 +39,13 @@ def forcing(progress: Progress, tol) -> jax.Array:
 
 
 def newton_step(
-    task: Task, smooth: Smooth, w, s, v, scale, rtol, primal, max_cg, mask=None, damping: Any = 0.0
+    task: Task, smooth: Smooth, w, s, v, scale, rtol, primal, max_cg, mask=None, damping: Any = 0.0, patience=None
 ):
     """One Newton step with line search on the masked coordinates: (w, s, whether it moved, CG steps)."""
     q = task.q(s)
     mask = jnp.ones(w.shape, bool) if mask is None else mask
     rhs = v - task.penalty.subgradient(w)[0]
-    p, ds, steps = newton_direction(task, smooth, w, q, rhs, mask, scale, rtol, damping, max_cg)
+    p, ds, steps = newton_direction(task, smooth, w, q, rhs, mask, scale, rtol, damping, max_cg, patience)
     t = line_search(task, smooth, w, q, p, task.loss.orientation(task.y) * ds, primal)
     return w + t * p, s + t * ds, t > 0, steps
 
@@ -53,8 +55,8 @@ class NewtonCG:
     """Newton's method with conjugate gradients and a line search on scores; needs no step size.
 
     Each step solves (psi'' + X^T diag(c f'') X) p = -gradient to a tolerance that tightens with the gap, then walks to
-    a near minimum along p. Piecewise quadratic losses are treated as semismooth. Small Hessians (fewer than 513 rows
-    or columns) are factored.
+    a near minimum along p. Piecewise quadratic losses are treated as semismooth. Small Hessians are
+    factored (Cholesky); those of side min(n, d) up to 2048 once a direction takes more than min(n, d) / 4 CG steps.
 
     Args:
         max_cg: most conjugate gradient steps for one direction.
@@ -82,26 +84,24 @@ class NewtonCG:
     def init(self, task: Task, w0, alpha0) -> _State:
         """The state at w0 (alpha0 is not used: the dual point follows from w)."""
         s = task.matrix.matvec(w0)
-        alpha, v, gap, primal = self._evaluate(task, w0, s)
-        best = Progress.start(w0, alpha, task.q(s), gap, primal)
-        return _State(best, w0, s, alpha, v, column_scale(task.matrix, task.c))
+        point, v = primal_point(task, w0, s)
+        patience = break_even(task.matrix)
+        patience = None if patience is None else jnp.full((), min(patience, self.max_cg), jnp.int32)
+        return _State(Progress.start(*point), w0, s, v, column_scale(task.matrix, task.c), patience)
 
     def step(self, task: Task, state: _State, tol) -> _State:
         """One Newton step."""
         best = state.best
         rtol = forcing(best, tol)
-        w, s, moved, _ = newton_step(
-            task, task.loss, state.w, state.s, state.v, state.scale, rtol, best.primal, self.max_cg
+        patience = state.patience
+        w, s, moved, steps = newton_step(
+            task, task.loss, state.w, state.s, state.v, state.scale, rtol, best.primal, self.max_cg, patience=patience
         )
-        alpha, v, gap, primal = self._evaluate(task, w, s)
-        best = best.update(w, alpha, task.q(s), gap, primal, moved)
-        return _State(best, w, s, alpha, v, state.scale)
-
-    def _evaluate(self, task: Task, w, s):
-        q = task.q(s)
-        alpha = task.loss.dual(q, task.y)
-        v = task.v(alpha)
-        return alpha, v, task.gap(w, q, alpha, v, q), task.primal(w, q)
+        point, v = primal_point(task, w, s)
+        best = best.update(*point, moved)
+        if patience is not None:
+            patience = jnp.where((steps < patience) & (best.waited < 3), patience, 0).astype(jnp.int32)
+        return _State(best, w, s, v, state.scale, patience)
 
     def run(self, task: Task, state: _State, tol, max_steps) -> _State:
         """Step until done."""

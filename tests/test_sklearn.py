@@ -1,0 +1,336 @@
+"""from_sklearn: the same objective and coefficients, bounds that hold for scikit-learn's own refits, and refusals."""
+
+import sys
+import warnings
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import sklearn
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import (
+    ElasticNet,
+    HuberRegressor,
+    Lasso,
+    LogisticRegression,
+    LogisticRegressionCV,
+    MultiTaskLasso,
+    Ridge,
+    SGDClassifier,
+)
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC, LinearSVC
+
+import jaxbounds as jb
+
+VERSION = tuple(int(part) for part in sklearn.__version__.split(".")[:2])
+N, D = 40, 5
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(N, D)) * (RNG.random((N, D)) < 0.7)
+TRUTH = np.array([1.0, -1.0, 0.5, 0.0, 0.0])
+LABELS = np.where(X @ TRUTH + 0.5 + RNG.normal(size=N) > 0, "yes", "no")
+SIGNS = np.where(LABELS == "yes", 1.0, -1.0)
+TARGETS = X @ TRUTH + 0.3 * RNG.normal(size=N)
+WEIGHT = RNG.uniform(0.5, 2.0, N)
+
+
+def logistic(l1_ratio=0.0, **options):
+    """A LogisticRegression in the parameter style of the installed version."""
+    if VERSION >= (1, 8):
+        options["l1_ratio"] = l1_ratio
+    elif l1_ratio in (0.0, 1.0):
+        options["penalty"] = "l1" if l1_ratio else "l2"
+    else:
+        options |= {"penalty": "elasticnet", "l1_ratio": l1_ratio}
+    defaults = {"fit_intercept": False, "tol": 1e-10, "max_iter": 100_000, "random_state": 0}
+    return LogisticRegression(**(defaults | options))
+
+
+def svc(**options):
+    return LinearSVC(**({"fit_intercept": False, "tol": 1e-9, "max_iter": 10_000_000, "random_state": 0} | options))
+
+
+def regressor(kind, **options):
+    return kind(fit_intercept=False, tol=1e-12, **options)
+
+
+NEWTON, SAGA, LIBLINEAR = ({"solver": name} for name in ("newton-cholesky", "saga", "liblinear"))
+# name: (estimator, l1_ratio and loss of its objective)
+CASES = {
+    "logistic": (logistic(C=0.5, **NEWTON), 0.0, "logistic"),
+    "logistic_lbfgs": (logistic(C=2.0, tol=1e-6), 0.0, "logistic"),
+    "logistic_balanced": (logistic(C=0.5, class_weight="balanced", **NEWTON), 0.0, "logistic"),
+    "logistic_l1": (logistic(1.0, C=0.7, **SAGA), 1.0, "logistic"),
+    "logistic_elastic": (logistic(0.3, C=0.7, class_weight={"no": 2.0}, **SAGA), 0.3, "logistic"),
+    "liblinear": (logistic(C=2.0, fit_intercept=True, intercept_scaling=2.5, **LIBLINEAR), 0.0, "logistic"),
+    "liblinear_l1": (logistic(1.0, C=0.7, fit_intercept=True, class_weight="balanced", **LIBLINEAR), 1.0, "logistic"),
+    "svc": (svc(C=0.6), 0.0, "squared_hinge"),
+    "svc_intercept": (svc(C=0.6, fit_intercept=True, class_weight="balanced"), 0.0, "squared_hinge"),
+    "svc_l1": (svc(C=0.3, penalty="l1", dual=False), 1.0, "squared_hinge"),
+    "svc_hinge": (svc(C=0.2, loss="hinge", fit_intercept=True, intercept_scaling=0.5), 0.0, "hinge"),
+    "svc_hinge_weights": (svc(C=0.2, loss="hinge", class_weight={"yes": 0.5, "no": 3.0}), 0.0, "hinge"),
+    "ridge": (regressor(Ridge, alpha=1.5), 0.0, "squared"),
+    "lasso": (regressor(Lasso, alpha=0.1), 1.0, "squared"),
+    "elastic": (regressor(ElasticNet, alpha=0.2, l1_ratio=0.4), 0.4, "squared"),
+    "elastic_l2": (regressor(ElasticNet, alpha=0.2, l1_ratio=0.0), 0.0, "squared"),
+}
+FITTED = {}
+
+
+def fitted(name, weighted=False, sparse=False):
+    """(estimator, model) of a case; fitted once."""
+    key = name, weighted, sparse
+    if key not in FITTED:
+        estimator, _, loss = CASES[name]
+        data, y, weight = sp.csr_matrix(X) if sparse else X, TARGETS if loss == "squared" else LABELS, WEIGHT
+        weight = weight if weighted else None
+        with warnings.catch_warnings():
+            if name == "elastic_l2":  # coordinate descent without an l1 part is discouraged, and converges here
+                warnings.simplefilter("ignore", (UserWarning, ConvergenceWarning))
+            estimator = clone(estimator).fit(data, y, sample_weight=weight)
+        FITTED[key] = estimator, jb.from_sklearn(estimator, data, y, weight)
+    return FITTED[key]
+
+
+def with_constant(estimator):
+    """The X of the model."""
+    return np.column_stack([X, np.full(N, estimator.intercept_scaling)]) if estimator.fit_intercept else X
+
+
+def objective(estimator, l1_ratio, loss, w, weighted):
+    """(scikit-learn's own objective, the factor between it and P)."""
+    scores, weight = with_constant(estimator) @ w, WEIGHT if weighted else np.ones(N)
+    penalty = (1 - l1_ratio) / 2 * w @ w + l1_ratio * np.abs(w).sum()
+    if loss == "squared":
+        if isinstance(estimator, Ridge):
+            return weight @ (scores - TARGETS) ** 2 + estimator.alpha * w @ w, 2.0
+        return np.average((scores - TARGETS) ** 2, weights=weight) / 2 + estimator.alpha * penalty, 1.0
+    factor = estimator.class_weight or {}
+    if factor == "balanced":
+        counted = weight if VERSION >= (1, 7) else np.ones(N)
+        factor = {label: counted.sum() / (2 * counted[LABELS == label].sum()) for label in ("no", "yes")}
+    weight = weight * np.array([factor.get(label, 1.0) for label in LABELS])
+    margin, C = SIGNS * scores, estimator.C
+    if loss == "logistic":
+        return C * weight @ np.log1p(np.exp(-margin)) + penalty, C
+    hinge = np.maximum(1 - margin, 0)
+    return (C * weight @ hinge**2 + penalty, 2 * C) if loss == "squared_hinge" else (C * weight @ hinge + penalty, C)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("name", CASES)
+def test_objective_and_coefficients(name, weighted):
+    _, l1_ratio, loss = CASES[name]
+    estimator, model = fitted(name, weighted)
+    w = np.asarray(model.w)
+    np.testing.assert_array_equal(w[:D], estimator.coef_.ravel())
+    if estimator.fit_intercept:
+        np.testing.assert_allclose(w[D] * estimator.intercept_scaling, estimator.intercept_, rtol=1e-14)
+    for at in (w, RNG.normal(size=w.shape)):
+        value, factor = objective(estimator, l1_ratio, loss, at, weighted)
+        primal = model.problem.primal(with_constant(estimator), model.data.target, at, model.data.weight)
+        assert float(primal) * factor == pytest.approx(value, rel=1e-12)
+    assert 0 <= float(model.gap) < 1e-6 * float(model.primal)
+    if name != "elastic_l2":  # scikit-learn's coordinate descent does not see that it has converged
+        assert int(model.status) == jb.Status.CONVERGED
+    expected = estimator.predict(X) if loss == "squared" else estimator.decision_function(X)
+    np.testing.assert_allclose(np.asarray(model.scores(with_constant(estimator))), expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_agrees_with_fit(name):
+    estimator, model = fitted(name, weighted=True)
+    y, weight = np.asarray(model.data.target), np.asarray(model.data.weight)
+    other = jb.fit(model.problem, with_constant(estimator), y, sample_weight=weight)
+    gaps = float(model.gap) + float(other.gap)
+    assert abs(float(model.primal) - float(other.primal)) <= gaps + 1e-13 * float(model.primal)
+    lam = float(model.totals.lam_min)
+    if lam > 0:
+        assert np.linalg.norm(np.asarray(model.w) - np.asarray(other.w)) <= 2 * np.sqrt(gaps / lam)
+
+
+def change_list(d, loss):
+    flip = np.array([-1.0, 1.0]) * SIGNS[[4, 30]] if loss != "squared" else TARGETS[[4, 30]] + [1.0, -2.0]
+    rows = np.array([[0.5, -1.0, 0.0, 1.0, 0.3]])
+    return {
+        "removed": jb.remove_rows([3, 17]),
+        "elements": jb.set_elements([0, 5, 9], [1, 4, 0], [2.0, -1.0, 0.0]),
+        "targets": jb.set_targets([4, 30], flip),
+        "rows": jb.set_rows([11], np.column_stack([rows, np.full((1, d - D), 1.0)]), None),
+    }
+
+
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+@pytest.mark.parametrize("name", ["logistic", "logistic_l1", "logistic_elastic", "liblinear_l1", "svc", "svc_intercept",
+                                  "svc_l1", "svc_hinge_weights", "ridge", "lasso", "elastic"])  # fmt: skip
+def test_bounds_contain_scikit_learns_refit(name, sparse):
+    estimator, model = fitted(name, sparse=sparse)
+    loss, full = CASES[name][2], with_constant(estimator)
+    for kind, change in change_list(full.shape[1], loss).items():
+        new_X, new_y, weight = change.apply(full, np.asarray(model.data.target), np.asarray(model.data.weight))
+        refit = clone(estimator)
+        if loss != "squared":
+            refit.set_params(class_weight=None)  # the change keeps the weights: they are given
+        refit.fit(sp.csr_matrix(new_X[:, :D]) if sparse else new_X[:, :D], new_y, sample_weight=weight)
+        w = refit.coef_.ravel()
+        if estimator.fit_intercept:
+            w = np.append(w, refit.intercept_ / estimator.intercept_scaling)
+        bounds = jb.bound(model, change)
+        slack = 1e-5  # the refit's own inexactness
+        for interval, value in ((bounds.w(), w), (bounds.scores(full), full @ w)):
+            assert np.all(interval.lower <= value + slack) and np.all(value - slack <= interval.upper), kind
+        distance = np.linalg.norm(w - np.asarray(model.w))
+        assert bounds.distance.lower - slack <= distance <= bounds.distance.upper + slack, kind
+        if name in ("logistic", "svc", "ridge") and kind == "elements":  # and they are no trivial ones
+            assert bounds.distance.upper < 10 * distance + 0.5, kind
+
+
+@pytest.mark.parametrize("name", ["logistic_lbfgs", "logistic_l1", "svc", "svc_hinge", "lasso"])
+def test_loose_fits_give_wider_bounds_that_hold(name):
+    tight, good = fitted(name)
+    y = TARGETS if name == "lasso" else LABELS
+    loose = clone(tight).set_params(max_iter=1)
+    with pytest.warns(ConvergenceWarning):
+        loose.fit(X, y)
+    model = jb.from_sklearn(loose, X, y)
+    assert float(model.gap) > 1e3 * float(good.gap) and int(model.status) == jb.Status.MAX_STEPS
+    assert "wider" in jb.Status(int(model.status)).advice and int(model.n_steps) == 1
+    assert float(model.primal) - float(good.primal) <= float(model.gap)
+    nothing = jb.set_targets([0], np.asarray(model.data.target)[:1])  # the bounds are around the optimum all the same
+    interval = jb.bound(model, nothing).w()
+    w = np.asarray(good.w)
+    assert np.all(interval.lower <= w + 1e-5) and np.all(w - 1e-5 <= interval.upper)
+
+
+@pytest.mark.parametrize("labels", [(0, 1), (False, True), (3, 7), (-1.0, 1.0), ("b", "a")])
+def test_labels_are_the_estimators_own(labels):
+    y = np.where(SIGNS > 0, labels[1], labels[0])
+    estimator = logistic(C=0.5, **NEWTON).fit(X, y)
+    model = jb.from_sklearn(estimator, X, y.tolist())
+    expected = np.where(y == estimator.classes_[1], 1.0, -1.0)
+    np.testing.assert_array_equal(np.asarray(model.data.target), expected)
+    assert float(model.gap) < 1e-8
+
+
+@pytest.mark.parametrize("convert", [sp.csc_matrix, sp.coo_array, lambda a: a.tolist()], ids=["csc", "coo", "lists"])
+@pytest.mark.parametrize("name", ["logistic", "liblinear"])
+def test_any_kind_of_data(name, convert):
+    estimator, dense = fitted(name)
+    model = jb.from_sklearn(estimator, convert(X), LABELS)
+    np.testing.assert_array_equal(np.asarray(model.w), np.asarray(dense.w))
+    assert float(model.gap) < 1e-6
+
+
+def test_float32_stays_float32():
+    estimator = svc(C=0.6, fit_intercept=True).fit(X.astype(np.float32), LABELS)
+    model = jb.from_sklearn(estimator, X.astype(np.float32), LABELS)
+    assert model.w.dtype == np.float32 and model.data.matrix.dtype == np.float32 and model.gap.dtype == np.float64
+    assert float(model.gap) < 1e-6 * float(model.primal)
+    estimator = svc(C=0.6, fit_intercept=True, intercept_scaling=0.1).fit(X.astype(np.float32), LABELS)
+    model = jb.from_sklearn(estimator, X.astype(np.float32), LABELS)
+    assert model.w.dtype == np.float64  # float32 cannot hold 0.1
+    assert float(model.gap) < 1e-6 * float(model.primal)
+
+
+def test_sparsified_coefficients():
+    estimator = clone(CASES["logistic_l1"][0]).fit(X, LABELS).sparsify()
+    np.testing.assert_array_equal(np.asarray(jb.from_sklearn(estimator, X, LABELS).w), fitted("logistic_l1")[1].w)
+
+
+@pytest.mark.parametrize("penalty", ["l1", "l2", "elasticnet"])
+def test_penalty_parameter(penalty):
+    """The style of scikit-learn 1.5 to 1.7, deprecated from 1.8 on."""
+    options = {"l1_ratio": 0.3} if penalty == "elasticnet" else {}
+    estimator = LogisticRegression(penalty=penalty, fit_intercept=False, tol=1e-8, max_iter=10_000, **SAGA, **options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        estimator.fit(X, LABELS)
+    model = jb.from_sklearn(estimator, X, LABELS)
+    assert model.problem.penalty.name == {"l1": "l1", "l2": "l2", "elasticnet": "elastic_net"}[penalty]
+    assert float(model.gap) < 1e-6
+
+
+# ---------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize(("estimator", "message"), [
+    (GridSearchCV(Ridge(), {"alpha": [1.0]}), "a GridSearchCV cannot be translated: pass its best_estimator_"),
+    (make_pipeline(StandardScaler(), Ridge()), r"Pipeline.*pass its last step"),
+    (SGDClassifier(), "SGDClassifier.*fit a LogisticRegression"),
+    (SVC(), "SVC.*kernel"),
+    (HuberRegressor(), "HuberRegressor.*scale"),
+    (LogisticRegressionCV(), "LogisticRegressionCV.*fit a LogisticRegression"),
+    (MultiTaskLasso(), "MultiTaskLasso.*not known"),
+    (type("Lasso", (Lasso,), {"__module__": "mine"})(), "subclasses may change it"),
+    (None, "a NoneType cannot be translated"),
+])  # fmt: skip
+def test_other_estimators_are_refused(estimator, message):
+    with pytest.raises(TypeError, match=f"{message}.*supported are LogisticRegression, LinearSVC, Ridge, Lasso, Elas"):
+        jb.from_sklearn(estimator, X, TARGETS)
+
+
+@pytest.mark.parametrize(("estimator", "message"), [
+    (logistic(fit_intercept=True), "^fit_intercept=True is unpenalised here; not supported yet: use "
+                                   "fit_intercept=False or solver='liblinear'$"),
+    (Ridge(), "^fit_intercept=True is unpenalised here; not supported yet: use fit_intercept=False$"),
+    (Lasso(alpha=0.1), "fit_intercept=True is unpenalised"),
+    (logistic(C=np.inf), "no penalty"),
+    (Ridge(alpha=0.0, fit_intercept=False), "alpha=0 means no penalty"),
+    (Ridge(fit_intercept=False, positive=True), "positive=True"),
+    (ElasticNet(alpha=0.1, fit_intercept=False, positive=True), "positive=True"),
+    (LinearSVC(multi_class="crammer_singer"), "crammer_singer"),
+])  # fmt: skip
+def test_other_options_are_refused(estimator, message):
+    y = LABELS if hasattr(estimator, "C") else TARGETS
+    with pytest.raises(ValueError, match=message):
+        jb.from_sklearn(estimator.fit(X, y), X, y)
+
+
+def test_no_penalty_and_multinomial_in_the_old_style_are_refused():
+    estimator = clone(CASES["logistic"][0]).fit(X, LABELS)
+    estimator.penalty = None
+    with pytest.raises(ValueError, match="penalty=None or C=inf means no penalty"):
+        jb.from_sklearn(estimator, X, LABELS)
+    estimator.multi_class = "multinomial"
+    with pytest.raises(ValueError, match="multinomial"):
+        jb.from_sklearn(estimator, X, LABELS)
+
+
+def test_unfitted_multiclass_and_several_targets_are_refused():
+    for estimator in (LinearSVC(), LinearSVC):
+        with pytest.raises(ValueError, match="this LinearSVC is not fitted"):
+            jb.from_sklearn(estimator, X, LABELS)
+    three = np.arange(N) % 3
+    with pytest.raises(ValueError, match="LogisticRegression has 3 classes"):
+        jb.from_sklearn(logistic(tol=1e-4).fit(X, three), X, three)
+    for estimator in (Ridge(fit_intercept=False), Lasso(alpha=0.1, fit_intercept=False)):
+        with pytest.raises(ValueError, match="has 2 targets"):
+            jb.from_sklearn(estimator.fit(X, np.column_stack([TARGETS, TARGETS])), X, TARGETS)
+
+
+def test_data_that_do_not_fit_are_refused():
+    estimator, _ = fitted("logistic")
+    with pytest.raises(ValueError, match="X has 3 columns, but this LogisticRegression was fitted on 5"):
+        jb.from_sklearn(estimator, X[:, :3], LABELS)
+    with pytest.raises(ValueError, match=r"y must have shape \(40,\), got \(39,\)"):
+        jb.from_sklearn(estimator, X, LABELS[1:])
+    with pytest.raises(ValueError, match=r"y must have shape \(39,\), got \(40,\)"):
+        jb.from_sklearn(fitted("ridge")[0], X[1:], TARGETS)
+    with pytest.raises(ValueError, match=r"y\[7\] = maybe is not one of the estimator's classes \['no', 'yes'\]"):
+        jb.from_sklearn(estimator, X, np.where(np.arange(N) == 7, "maybe", LABELS))
+    with pytest.raises(ValueError, match=r"y\[0\] = -?1.0 is not one of the estimator's classes"):
+        jb.from_sklearn(estimator, X, SIGNS)
+    with pytest.raises(ValueError, match=r"sample_weight\[3\] = 0.0 is not positive"):
+        jb.from_sklearn(estimator, X, LABELS, np.where(np.arange(N) == 3, 0.0, 1.0))
+    with pytest.raises(ValueError, match="sample_weight times class_weight.* is not positive"):
+        jb.from_sklearn(svc().fit(X, LABELS).set_params(class_weight={"no": 0.0}), X, LABELS)
+
+
+def test_without_scikit_learn(monkeypatch):
+    estimator, _ = fitted("logistic_balanced")
+    monkeypatch.setitem(sys.modules, "sklearn.utils.class_weight", None)
+    with pytest.raises(ImportError, match=r"jaxbounds\[data\]"):
+        jb.from_sklearn(estimator, X, LABELS)
