@@ -41,7 +41,23 @@ def pytree(cls: type[T]) -> type[T]:
     """Make `cls` a frozen dataclass and a pytree whose float64 leaves survive pickle and copy."""
     cls.__reduce__ = reduce  # type: ignore[method-assign]
     cls.__deepcopy__ = lambda self, memo: _rebuild(*reduce(self)[1])  # type: ignore[attr-defined]
-    return jax.tree_util.register_dataclass(dataclasses.dataclass(frozen=True, eq=False)(cls))  # type: ignore[return-value]
+    made = dataclasses.dataclass(frozen=True, eq=False)(cls)
+    leaves = [f.name for f in dataclasses.fields(made) if not f.metadata.get("static")]  # type: ignore[arg-type]
+    fixed = [f.name for f in dataclasses.fields(made) if f.metadata.get("static")]  # type: ignore[arg-type]
+
+    # not register_dataclass: jaxlib calls the structures of two such classes equal if their fields are as many, and
+    # jit then now and then runs what was compiled for another class
+    def flatten(self):
+        return [getattr(self, name) for name in leaves], (made, *[getattr(self, name) for name in fixed])
+
+    def flatten_with_keys(self):
+        return [(jax.tree_util.GetAttrKey(name), getattr(self, name)) for name in leaves], flatten(self)[1]
+
+    def unflatten(static_values, children):
+        return made(**dict(zip(leaves, children, strict=True)), **dict(zip(fixed, static_values[1:], strict=True)))
+
+    jax.tree_util.register_pytree_with_keys(made, flatten_with_keys, unflatten, flatten)
+    return made  # type: ignore[return-value]
 
 
 def in_float64(fn):

@@ -308,3 +308,11 @@ def test_import_leaves_the_configuration_alone():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_structures_of_different_classes_differ():
+    """jit must never run what was compiled for another class with as many fields."""
+    objects = [jb.losses.logistic(), jb.losses.squared(), jb.losses.hinge(), jb.losses.squared_hinge(),
+               jb.losses.smoothed_hinge(0.5), jb.losses.huber(0.5), jb.penalties.l2(0.1), jb.penalties.l1(0.1)]
+    structures = [jax.tree.structure(x) for x in objects]
+    assert all(a != b for k, a in enumerate(structures) for b in structures[:k])
