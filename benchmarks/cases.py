@@ -7,7 +7,6 @@ The optima were solved elsewhere; tests/test_cases.py checks that all intervals 
 import os
 import sys
 
-import jax
 import numpy as np
 from _record import HERE, finish, parser, table
 
@@ -29,7 +28,7 @@ def report(payload: dict) -> str:
     return f"""## The shared cases (`benchmarks/cases.py`): `distance.upper` over the true distance
 
 Medians over the {len(points)} cases whose optimum moves; the smallest ratio is {least:.3f} (below 1 would be a \
-violation). `Partial` lowers the bound of `Cached` by over 1 % in {gained:.0%} of the cases. The first-order bounds \
+violation). `Partial` lowers the bound of `Cached` by over 1 % in {gained:.0%} of the cases. The bounds \
 are widest for the kind "{widest}".
 
 {table(["change", "cases", *(f"`{m}`" for m in methods)], rows)}"""
@@ -40,7 +39,6 @@ def main() -> None:
     options = parser(__doc__).parse_args()
     if "JAXBOUNDS_SHARED" not in os.environ:
         raise SystemExit("JAXBOUNDS_SHARED must name the folder that has cases/")
-    jax.config.update("jax_compilation_cache_dir", None)
     import test_cases
 
     names, methods = test_cases.oracle.CASES, {"Theorem1": "theorem1", "Cached": "cached", "Partial": "partial"}

@@ -64,7 +64,7 @@ def measure(X: sp.csr_array, loops: int, repeats: int) -> dict[str, float]:
         for product, vector in (("matvec", w), ("rmatvec", t)):
             call = partial(_loop, matrix, jnp.asarray(vector), product, loops)
             call().block_until_ready()
-            result[product] = scale * best(lambda call=call: call().block_until_ready(), repeats)[0] / loops
+            result[product] = scale * best(lambda call=call: call().block_until_ready(), repeats)[0] / (loops + 1)
     result["scipy matvec"] = scale * best(lambda: X @ w, repeats * 3)[0]
     result["scipy rmatvec"] = scale * best(lambda: XT @ t, repeats * 3)[0]
     return result
