@@ -21,6 +21,7 @@ from jaxbounds.kinds import (
     SetColumns,
     SetPenalty,
     SetTargets,
+    added,
     check_range,
 )
 from jaxbounds.matrix import Dense, Sparse, as_matrix
@@ -311,6 +312,13 @@ def size_of(changes) -> int:
     if len(sizes) != 1 or () in sizes or not all(map(_is_stacked, changes.parts())):
         raise ValueError("changes is a single change; stack([change, ...]) makes a batch of it")
     return next(iter(sizes))[0]
+
+
+def added_columns(changes) -> set[int]:
+    """The numbers of columns that candidates add."""
+    if isinstance(changes, ChangeBatch):
+        return {added(group.flat)[1] // group.count for group in changes.groups}
+    return {added(candidate(changes, 0).parts())[1]}
 
 
 def _is_stacked(part: Any) -> bool:

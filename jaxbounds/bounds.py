@@ -71,6 +71,11 @@ def published(method):
     return wrapped
 
 
+def labels_of(lower, upper):
+    """+1, -1, or 0 where the interval of a score does not decide; written so that NaN decides nothing."""
+    return put(xp.where(lower > 0, 1, xp.where(upper < 0, -1, 0)).astype(xp.int32))
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Bounds:
     """Guaranteed intervals for the model that retraining on the changed data would give.
@@ -160,9 +165,7 @@ class Bounds:
         Returns:
             (m,) int32.
         """
-        lower, upper = self._scores(X)
-        # written so that NaN decides nothing
-        return put(xp.where(lower > 0, 1, xp.where(upper < 0, -1, 0)).astype(xp.int32))
+        return labels_of(*self._scores(X))
 
     @in_float64
     def decided(self, X):

@@ -53,7 +53,7 @@ class Draft:
         self.empty = True
 
     def place(self, numbers, owner, axis: int):
-        """Numbers in the block-diagonal problem; zeros that were hidden stay past the end."""
+        """Numbers in the block-diagonal problem."""
         return numbers if owner is None else numbers + owner.astype(np.int64) * self.sizes[axis]
 
     def local(self, numbers, axis: int):
@@ -135,11 +135,13 @@ class Draft:
         rows, cols, values = nonzero(rows, cols, values, self.xp)
         self.puts.append((rows, cols, None, values))
 
-    def forget(self, numbers, axis: int):
-        """Zero what earlier parts wrote into whole rows or columns that are now replaced; added ones keep theirs."""
+    def forget(self, numbers, axis: int, leave: bool = False):
+        """Zero what earlier parts wrote into rows or columns that are replaced (but not in added ones), or leave."""
+
         def zero(put):
-            at, other = put[axis], put[1 - axis]
-            hit = self.xp.isin(at, numbers) & (self.local(other, 1 - axis) < self.old[1 - axis])
+            hit = self.xp.isin(put[axis], numbers)
+            if not leave:
+                hit &= self.local(put[1 - axis], 1 - axis) < self.old[1 - axis]
             return (*put[:3], self.xp.where(hit, 0.0, put[3]))
 
         self.puts = [zero(put) for put in self.puts]
@@ -185,8 +187,7 @@ def collect(draft: Draft, part: ch.Change, owner=None) -> None:
             cols = draft.number(part.cols, owner, 1)
             draft.old_values(cols, part, 1)
             leaves = isinstance(part, ch.RemoveColumns)
-            # a column that leaves takes the entries of added rows along
-            draft.forget(cols, 1) if not leaves else _erase(draft, cols)
+            draft.forget(cols, 1, leaves)
             draft.zeroed[1].append(cols)
             if leaves:
                 draft.gone[1].append(cols)
@@ -234,24 +235,15 @@ def collect(draft: Draft, part: ch.Change, owner=None) -> None:
                 draft.weights.append((rows, xp.zeros(rows.shape[0])))
                 draft.gone[0].append(rows)
                 if not part.keep_n:
-                    draft.n_count = draft.n_count - _counts(rows.shape[0], owner, draft.count)
+                    gone = rows.shape[0] if owner is None else np.bincount(owner, minlength=draft.count or 0)
+                    draft.n_count = draft.n_count - gone
         case _:
             raise TypeError(f"change must come from jaxbounds (set_rows, remove_rows, ...), got {type(part).__name__}")
     draft.empty = False
 
 
-def _erase(draft: Draft, cols) -> None:
-    """Zero what earlier parts wrote into columns that leave."""
-    draft.puts = [(r, c, old, draft.xp.where(draft.xp.isin(c, cols), 0.0, new)) for r, c, old, new in draft.puts]
-
-
 def _of(owner, slot):
     return None if owner is None else owner[slot]
-
-
-def _counts(size: int, owner, count: int | None):
-    """How many each candidate has."""
-    return size if owner is None else np.bincount(owner, minlength=count or 0)
 
 
 def entries(matrix: Matrix | HostMatrix, xp):

@@ -112,7 +112,7 @@ def prepare(model: Model, change: ch.Change | Flat, whole: bool = False) -> Edit
         return _prepare_flat(model, change, whole)
     host = on_host(model, change)
     parts = change.parts()
-    draft = Draft(model, _added(parts), np if host else jnp)
+    draft = Draft(model, ch.added(parts), np if host else jnp)
     for part in parts:
         collect(draft, part)
     if draft.n_count < 1 or draft.sizes[0] <= sum(rows.shape[0] for rows in draft.gone[0]):
@@ -125,7 +125,7 @@ def prepare(model: Model, change: ch.Change | Flat, whole: bool = False) -> Edit
 
 def _prepare_flat(model: Model, changes: Flat, whole: bool) -> Edit:
     count = changes.count
-    rows, cols = _added(changes.flat)
+    rows, cols = ch.added(changes.flat)
     draft = Draft(model, (rows // count, cols // count), np, count)
     for part, owner in zip(changes.flat, changes.owners, strict=True):
         collect(draft, part, owner)
@@ -136,12 +136,6 @@ def _prepare_flat(model: Model, changes: Flat, whole: bool) -> Edit:
     return _assemble(draft, model, whole)
 
 
-def _added(parts) -> tuple[int, int]:
-    """Rows and columns that the parts add."""
-    rows = sum(part.matrix.shape[0] for part in parts if isinstance(part, ch.AddRows))
-    return rows, sum(part.matrix.shape[1] for part in parts if isinstance(part, ch.AddColumns))
-
-
 def _assemble(draft: Draft, model: Model, whole: bool) -> Edit:
     """Merge the collected parts into sorted slots, one element a position."""
     problem, xp, (n, d), (old_n, _) = model.problem, draft.xp, draft.sizes, draft.old
@@ -150,11 +144,13 @@ def _assemble(draft: Draft, model: Model, whole: bool) -> Edit:
     each_penalty = draft.count is not None and draft.penalty is not None
     penalty = problem.penalty if draft.penalty is None else draft.penalty
     _check_penalty_size(penalty, model, d, each_penalty)
+    fine = penalty.in_range()
+    valid = draft.valid & (fine.reshape(draft.count, -1).all(axis=1) if each_penalty else fine.all())
     unit = 1.0 / draft.n_count if problem.scale == "mean" else np.ones(np.shape(draft.n_count))
     spot = draft.columns_only and not whole
     listed_cols = draft.zeroed[1] + (draft.touched[1] if whole else [])
     rescaled = np.any(unit != problem.unit(old_n)) or draft.penalty is not None
-    euclidean = _scalar_l2(problem.penalty, 0) and _scalar_l2(penalty, int(each_penalty))
+    euclidean = scalar_l2(problem.penalty, 0) and scalar_l2(penalty, int(each_penalty))
     bounded = penalty.dual_bound is not None
     # the other entries of an element's row are at hand only with the data
     full_rows = draft.full_rows + ([] if spot or model.data is None else draft.touched[0])
@@ -188,7 +184,7 @@ def _assemble(draft: Draft, model: Model, whole: bool) -> Edit:
         at.astype(np.int32), draft.local(col_slots, 1).astype(np.int32), slot_of_row.astype(np.int32),
         slot_of_col.astype(np.int32), old, new, _member(row_slots, full_rows, xp), target, weight,
         _member(row_slots, draft.gone[0], xp), _member(col_slots, draft.gone[1], xp),
-        _member(col_slots, listed_cols + draft.added_cols, xp), xp.asarray(unit), draft.valid, penalty,
+        _member(col_slots, listed_cols + draft.added_cols, xp), xp.asarray(unit), valid, penalty,
         draft.owner(row_slots, 0), draft.owner(col_slots, 1),
         _terms(draft, row_slots, col_slots, rows), n, d, all_rows, all_cols, euclidean,
         spot and euclidean and not draft.gone[1] and model.data is not None, each_penalty,
@@ -207,7 +203,8 @@ def _bucket_each(sizes):
     return 2 ** np.ceil(np.log2(np.maximum(sizes, 1))).astype(np.int64)
 
 
-def _scalar_l2(penalty: Penalty, batch_axes: int) -> bool:
+def scalar_l2(penalty: Penalty, batch_axes: int) -> bool:
+    """Whether the penalty is L2 with one lam (for each candidate, if it has a leading axis)."""
     return penalty.quadratic and np.ndim(penalty.strong_convexity) == batch_axes
 
 
@@ -256,8 +253,7 @@ def _base(draft: Draft, full_rows, listed_cols) -> list:
         if not wanted:
             continue
         if data is not None:
-            blocks = [(_unique(wanted, draft.old[axis], xp), None)]
-            found = [listed(numbers, axis) for numbers, _ in blocks]
+            found = [listed(_unique(wanted, draft.old[axis], xp), axis)]
         else:
             found = []
             for numbers, matrix in draft.blocks[axis]:

@@ -206,6 +206,12 @@ class Penalty(abc.ABC):
     def second(self, w) -> jax.Array:
         """Second derivative of the smooth part, for Newton steps."""
 
+    @_numeric
+    def in_range(self) -> Any:
+        """Whether the parameters are what the constructor asks for: under vmap and jit it could not look."""
+        strong = self.strong_convexity
+        return xp.asarray(True) if strong is None else (strong > 0) & (strong < xp.inf)
+
     def level(self, value) -> jax.Array | None:
         """The largest |w_j| with psi_j(w_j) <= value, rounded up, or None if unknown."""
         return None

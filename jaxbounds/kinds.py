@@ -283,6 +283,12 @@ class Combined(Change):
             part.write(table)
 
 
+def added(parts) -> tuple[int, int]:
+    """Rows and columns that the parts add."""
+    rows = sum(part.matrix.shape[0] for part in parts if isinstance(part, AddRows))
+    return rows, sum(part.matrix.shape[1] for part in parts if isinstance(part, AddColumns))
+
+
 def entries(matrix: Matrix):
     """All entries of a host matrix as (row, column, value)."""
     return matrix.rows(np.arange(matrix.shape[0]))

@@ -86,6 +86,9 @@ class ElasticNet(Penalty):
     def strong_convexity(self):
         return self.lam
 
+    def in_range(self):
+        return super().in_range() & (self.l1 >= 0) & (self.l1 < xp.inf)
+
     def value(self, w):
         return self.lam / 2 * w * w + self.l1 * xp.abs(w)
 
@@ -133,6 +136,9 @@ class L1(Penalty):
     def dual_bound(self):
         return self.kappa
 
+    def in_range(self):
+        return (self.kappa > 0) & (self.kappa < xp.inf)
+
     def value(self, w):
         return self.kappa * xp.abs(w)
 
@@ -176,6 +182,9 @@ class LQ(Penalty):
     name = "lq"
     strong_convexity = None
     smooth = True
+
+    def in_range(self):
+        return (self.lam > 0) & (self.lam < xp.inf) & (self.q > 1) & (self.q < xp.inf)
 
     def _error(self, v):
         """Relative rounding error of u."""

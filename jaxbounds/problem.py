@@ -132,7 +132,7 @@ def as_vector(value, size: int, name: str):
     """`value` as a float64 vector of the given length, finite on the host."""
     if not is_traced(value):
         value = _numbers(value, name)
-        _first_bad(~np.isfinite(value), value, name, "is not finite", "remove or replace it")
+        first_bad(~np.isfinite(value), value, name, "is not finite", "remove or replace it")
     if xp.shape(value) != (size,):
         hint = f"; flatten it with {name}.ravel()" if np.prod(xp.shape(value)) == size and xp.ndim(value) > 1 else ""
         raise ValueError(f"{name} must have shape ({size},), got {xp.shape(value)}{hint}")
@@ -149,7 +149,7 @@ def as_targets(loss: Loss, y, n: int, name: str = "y"):
     y = as_vector(y, n, name)
     if loss.classification and not is_traced(y):
         array = np.asarray(y)
-        _first_bad(np.abs(array) != 1, array, name, "is not a label", LABELS.format(name))
+        first_bad(np.abs(array) != 1, array, name, "is not a label", LABELS.format(name))
     return y
 
 
@@ -160,7 +160,7 @@ def as_sample_weight(weight, n: int, name: str = "sample_weight"):
     weight = as_vector(weight, n, name)
     if not is_traced(weight):
         array = np.asarray(weight)
-        _first_bad(array <= 0, array, name, "is not positive", "remove such rows instead")
+        first_bad(array <= 0, array, name, "is not positive", "remove such rows instead")
     return weight
 
 
@@ -168,7 +168,7 @@ def as_number(value, name: str):
     """`value` as a float64 scalar, finite on the host."""
     if not is_traced(value):
         value = _numbers(value, name)
-        _first_bad(~np.isfinite(value), value, name, "is not finite", "choose a finite number")
+        first_bad(~np.isfinite(value), value, name, "is not finite", "choose a finite number")
     if xp.shape(value) != ():
         raise ValueError(f"{name} must be one number, got shape {xp.shape(value)}")
     return xp.asarray(value, dtype=xp.float64)
@@ -190,7 +190,7 @@ def _numbers(value, name):
     return array.astype(np.float64)
 
 
-def _first_bad(mask, array, name, what, remedy):
+def first_bad(mask, array, name, what, remedy):
     if mask.any():
         i = tuple(int(k) for k in np.argwhere(mask)[0])
         where = f"{name}[{', '.join(map(str, i))}]" if i else name

@@ -1,12 +1,13 @@
 """What a region says about coefficients, scores, dual variables and the distance moved: its support function."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from jaxbounds.array import scatter_set, segment_sum, xp
-from jaxbounds.certificates.four_point import Ledger, take
+from jaxbounds.certificates.ledger import Ledger, take
 from jaxbounds.certificates.region import Region
 from jaxbounds.edit import Edit
 from jaxbounds.host import HostMatrix, host_matrix
@@ -95,45 +96,64 @@ def scores(model: Model, edit: Edit, region: Region, matrix: Matrix):
     return middle - half, middle + half
 
 
-def scores_each(model: Model, edit: Edit, region: Region, matrix: HostMatrix):
+@dataclass(frozen=True)
+class ProjectedRows:
+    """A matrix on the host with its products that all candidates and regions share."""
+
+    matrix: HostMatrix
+    magnitude: HostMatrix
+    square: HostMatrix
+    at_w: Any  # X w^, (m,)
+    at_delta: Any  # X delta
+    size_w: Any  # |X| |w^|
+    size_delta: Any  # |X| |delta|
+    norm_sq: Any  # ||x||^2
+
+
+def project(model: Model, matrix: HostMatrix) -> ProjectedRows:
+    """The products of test rows with the model's vectors."""
+    magnitude, square = matrix.map(np.abs), matrix.map(np.square)
+    w, delta = (extend(v.astype(np.float64), matrix.shape[1]) for v in (model.w, model.columns.delta))
+    return ProjectedRows(
+        matrix, magnitude, square, matrix.matvec(w), matrix.matvec(delta), magnitude.matvec(np.abs(w)),
+        magnitude.matvec(np.abs(delta)), square.matvec(np.ones(matrix.shape[1])),
+    )  # fmt: skip
+
+
+def scores_each(model: Model, edit: Edit, region: Region, rows: ProjectedRows):
     """(lower, upper) of x.w* for each row x of a matrix and each candidate: (m, count), never candidates x d.
 
     x.c = (1 - theta e_w) x.w^ - theta e_delta x.delta + x.(what the touched columns and the whole old rows add).
     """
-    w_old, delta = model.w.astype(np.float64), model.columns.delta
     theta, by_w, by_delta = region.theta, region.theta * region.e_w, region.theta * region.e_delta
-    w, move = take(w_old, edit.cols), take(delta, edit.cols)
-    base = w - edit.to_q(by_w) * w - edit.to_q(by_delta) * move
-    centre = region.w - edit.to_q(theta) * region.e
-    size = xp.abs(region.w) + edit.to_q(theta) * xp.abs(region.e)
-    size = size + (1 + edit.to_q(xp.abs(by_w))) * xp.abs(w) + edit.to_q(by_delta) * xp.abs(move)
-    row, col, value, scale = edit.cols, edit.owner_q, centre - base, size
+    w, delta = take(model.w.astype(np.float64), edit.cols), take(model.columns.delta, edit.cols)
+    col, owner = edit.cols, edit.owner_q
+    value = region.w - edit.to_q(theta) * region.e - (w - edit.to_q(by_w) * w - edit.to_q(by_delta) * delta)
+    size = np.abs(region.w) + edit.to_q(theta) * np.abs(region.e)
+    size = size + (1 + edit.to_q(np.abs(by_w))) * np.abs(w) + edit.to_q(by_delta) * np.abs(delta)
     if edit.rest:
         n = model.alpha.shape[0]
         slot, column, x = with_data(model).matrix.rows(np.minimum(edit.rows, n - 1))
-        old, x = edit.rows[slot] < n, x * edit.to_r(theta / edit.penalty.strong_convexity)[slot]
-        noise = growth(edit.to_r(edit.sizes[0]) + 44) / growth(32) * region.beta_size + xp.abs(region.beta)
-        row, col = np.concatenate([row, column]), np.concatenate([col, edit.owner_r[slot]])
-        value = np.concatenate([value, np.where(old, region.beta[slot] * x, 0.0)])
-        scale = np.concatenate([scale, np.where(old, noise[slot] * xp.abs(x), 0.0)])
+        x = np.where(edit.rows[slot] < n, edit.to_r(theta / edit.penalty.strong_convexity)[slot] * x, 0.0)
+        col, owner = np.concatenate([col, column]), np.concatenate([owner, edit.owner_r[slot]])
+        value = np.concatenate([value, region.beta[slot] * x])
+        size = np.concatenate([size, region.beta_size[slot] * np.abs(x)])
 
     def gathered(matrix, value):
-        return matrix.matmat(sp.csc_array((value, (row, col)), shape=(edit.d, edit.count)))
+        return matrix.matmat(sp.csc_array((value, (col, owner)), shape=(edit.d, edit.count)))
 
-    magnitude, terms = matrix.map(np.abs), matrix.row_terms
-    at_w, at_delta = matrix.matvec(extend(w_old, edit.d)), matrix.matvec(extend(delta, edit.d))
-    middle = np.outer(at_w, 1 - by_w) - np.outer(at_delta, by_delta) + gathered(matrix, value)
-    at_w, at_delta = (magnitude.matvec(extend(np.abs(v), edit.d)) for v in (w_old, delta))
-    total = np.outer(at_w, 1 + np.abs(by_w)) + np.outer(at_delta, by_delta) + gathered(magnitude, scale)
-    pad = growth(2 * terms + edit.sizes[0] + 32) * up(total, 2 * terms + 32) + 4 * terms * TINY
+    terms = rows.matrix.row_terms
+    middle = np.outer(rows.at_w, 1 - by_w) - np.outer(rows.at_delta, by_delta) + gathered(rows.matrix, value)
+    total = np.outer(rows.size_w, 1 + np.abs(by_w)) + np.outer(rows.size_delta, by_delta)
+    total = total + gathered(rows.magnitude, size)
+    pad = growth(2 * terms + edit.sizes[0] + 48) * up(total, 2 * terms + 48) + 4 * terms * TINY
     inverse = np.asarray(1.0 / edit.penalty.strong_convexity)
-    square = matrix.map(np.square)
-    if inverse.ndim == 1 + edit.each_penalty:  # lam of every column
-        length = square.matvec(inverse.T)
-        length = length if edit.each_penalty else length[:, None]
-    else:
-        length = np.multiply.outer(square.matvec(np.ones(edit.d)), inverse)
-    half = up(region.radius * norm_up(length.reshape(matrix.shape[0], -1), terms + 4) + pad)
+    if inverse.ndim == int(edit.each_penalty):
+        length = np.multiply.outer(rows.norm_sq, inverse)
+    else:  # lam of every column
+        length = rows.square.matvec(inverse.T)
+    length = norm_up(length.reshape(rows.matrix.shape[0], -1), terms + 4)
+    half = up(region.radius * length + pad)
     return middle - half, middle + half
 
 

@@ -7,14 +7,16 @@ import jax
 import numpy as np
 
 from jaxbounds import support
-from jaxbounds.array import on_host, put, to_host, xp
-from jaxbounds.batches import Flat, candidate, groups_of, size_of
-from jaxbounds.bounds import Bounds, bound, certify, check_method, intersect, published
-from jaxbounds.certificates import Cached, Method
+from jaxbounds.array import on_host, put, to_host
+from jaxbounds.batches import Flat, added_columns, candidate, groups_of, size_of
+from jaxbounds.bounds import Bounds, bound, certify, check_method, intersect, labels_of, published
+from jaxbounds.certificates import Cached, Method, Partial
+from jaxbounds.edit import scalar_l2
 from jaxbounds.host import HostMatrix, matrix_of
-from jaxbounds.kinds import AddColumns, Change, SetPenalty
+from jaxbounds.kinds import AddColumns, Change, SetElements, SetPenalty
 from jaxbounds.matrix import Matrix
 from jaxbounds.model import Model
+from jaxbounds.penalties import Penalty
 from jaxbounds.pytree import in_float64, is_traced, pytree, static
 
 _BUDGET = 1 << 24  # numbers that one batch may hold at a time (128 MB)
@@ -82,8 +84,7 @@ class EachBounds:
     @in_float64
     def labels(self, X=None):
         """Certified labels of the rows of X: (B, m) int32, +1, -1, or 0 where the bounds do not decide."""
-        lower, upper = self._scores(X)
-        return put(xp.where(lower > 0, 1, xp.where(upper < 0, -1, 0)).astype(xp.int32))
+        return labels_of(*self._scores(X))
 
     @in_float64
     def decided(self, X=None):
@@ -93,16 +94,16 @@ class EachBounds:
     @published
     def w(self, j=None):
         """Interval for coefficients, candidate by candidate: (B, d), or (B, ...) for those numbered j."""
-        return self._ask(lambda bounds: bounds.w(j))
+        return self._ask(_ask_w, j)
 
     @published
     def alpha(self, i=None):
         """Interval for dual variables, candidate by candidate: (B, n), or (B, ...) for those numbered i."""
-        return self._ask(lambda bounds: bounds.alpha(i))
+        return self._ask(_ask_alpha, i)
 
-    def _ask(self, question):
-        intervals = _map(self.model, self.changes, self.method, question, self.batch_size)
-        return intervals.lower, intervals.upper
+    def _ask(self, question, index):
+        index = index if index is None or is_traced(index) else np.asarray(index)
+        return _map(self.model, self.changes, self.method, question, index, self.batch_size)
 
     def _scores(self, X):
         if X is None:
@@ -125,8 +126,9 @@ def bound_each(
 
     On the CPU all candidates of a batch are one block-diagonal change: their touched rows, columns and elements lie
     end to end, and sums are taken over each candidate's own. The model's vectors are shared. Values agree with `bound`
-    to a relative 1e-10 (sums are taken in another order) and depend on no other candidate, nor on `batch_size`. Inside
-    jit, vmap and grad, and on accelerators, `bound` is vmapped.
+    to 1e-9 of the values they hold (sums are taken in another order; `Partial` to 1e-4, its inner solvers stop early)
+    and depend on no other candidate, nor on `batch_size`. Inside jit, vmap and grad, and on accelerators, `bound` is
+    vmapped.
 
     Args:
         model: the trained model.
@@ -166,11 +168,7 @@ def bound_each(
 def _test_rows(model: Model, changes, X) -> Matrix | HostMatrix:
     """The rows X, of as many columns as every candidate has."""
     matrix = matrix_of(X, on_host(model, changes, X))
-    parts = [part for group in getattr(changes, "groups", (changes,)) for part in [group.parts()]]
-    widths = set()
-    for group in parts:
-        added = sum(part.matrix.shape[-1] for part in group if isinstance(part, AddColumns))
-        widths.add(model.w.shape[0] + added)
+    widths = {model.w.shape[0] + added for added in added_columns(changes)}
     if widths != {matrix.shape[1]}:
         wanted = " or ".join(map(str, sorted(widths)))
         raise ValueError(f"X must have {wanted} columns (old and added ones), got {matrix.shape[1]}")
@@ -180,75 +178,93 @@ def _test_rows(model: Model, changes, X) -> Matrix | HostMatrix:
 def _sweep(model: Model, changes, method: Method, matrix, batch_size: int | None) -> dict:
     """status, gap, radius, dual_radius, distance and scores of every candidate."""
     if not on_host(model, changes, matrix):
-        return _map(model, changes, method, functools.partial(_summary, matrix), batch_size)
+        return _map(model, changes, method, _summary, matrix, batch_size)
     model, changes = to_host((model, changes))
-    found: dict = {}
-    total = size_of(changes)
+    rows = None if matrix is None else support.project(model, matrix)
+    total, found = size_of(changes), None
     for group in groups_of(changes):
         check_method(method, model.problem, group)
-        size = batch_size or max(1, int(_BUDGET / _work(model, group, matrix)))
+        size = batch_size or max(1, int(_BUDGET / _work(model, group, method, matrix)))
         for start in range(0, group.count, size):
             piece = group.cut(start, min(start + size, group.count))
-            for key, value in _solve(model, piece, method, matrix).items():
-                for k, array in enumerate(value if isinstance(value, tuple) else (value,)):
-                    out = found.setdefault((key, k), np.empty((total, *array.shape[1:]), array.dtype))
-                    out[piece.members] = array
-    return {key: (found[key, 0], found[key, 1]) if (key, 1) in found else found[key, 0] for key, _ in found}
+            answer = _solve(model, piece, method, rows)
+            if found is None:
+                found = jax.tree.map(lambda part: np.empty((total, *part.shape[1:]), part.dtype), answer)
+            jax.tree.map(lambda out, part, at=piece.members: out.__setitem__(at, part), found, answer)
+    assert found is not None  # a batch is never empty
+    return found
 
 
-def _solve(model: Model, piece: Flat, method: Method, matrix) -> dict:
+def _solve(model: Model, piece: Flat, method: Method, rows: support.ProjectedRows | None) -> dict:
     """What is known of the candidates of one piece."""
-    penalty = model.problem.penalty
-    for part in piece.flat:
-        penalty = part.penalty if isinstance(part, SetPenalty) else penalty
-    if penalty.strong_convexity is None:  # no ball to share: boxes of all coefficients, candidate by candidate
-        rows = [_summary(matrix, bound(model, piece.change(k), method)) for k in range(piece.count)]
-        return jax.tree.map(lambda *values: np.stack([np.asarray(v) for v in values]), *rows)
+    if _new_penalty(model, piece).strong_convexity is None:  # no ball, but boxes of all coefficients: one by one
+        matrix = None if rows is None else rows.matrix
+        return _loop(model, [piece.change(k) for k in range(piece.count)], method, _summary, matrix)
     parts, gap, radius, dual, status = certify(method, model, piece)
     found = {"status": status, "gap": gap, "radius": radius, "dual_radius": dual}
     found["distance"] = intersect(model, parts, status, support.distance, ())
-    if matrix is not None:
-        lower, upper = intersect(model, parts, status, support.scores_each, (matrix,))
+    if rows is not None:
+        lower, upper = intersect(model, parts, status, support.scores_each, (rows,))
         found["scores"] = lower.T, upper.T
     return found
 
 
-def _summary(matrix, bounds: Any) -> dict:
-    found = {key: getattr(bounds, key) for key in ("status", "gap", "radius", "dual_radius")}
-    found["distance"] = bounds.distance.lower, bounds.distance.upper
+def _new_penalty(model: Model, group: Flat) -> Penalty:
+    """The penalty of the candidates, with a leading axis if the change sets it."""
+    new = [part.penalty for part in group.flat if isinstance(part, SetPenalty)]
+    return new[-1] if new else model.problem.penalty
+
+
+def _summary(bounds: Bounds, matrix) -> dict:
+    found: dict[str, Any] = {key: getattr(bounds, key) for key in ("status", "gap", "radius", "dual_radius")}
+    found["distance"] = _ends(bounds.distance)
     if matrix is not None:
-        interval = bounds.scores(matrix)
-        found["scores"] = interval.lower, interval.upper
+        found["scores"] = _ends(bounds.scores(matrix))
     return found
 
 
-def _map(model: Model, changes, method: Method, question, batch_size: int | None):
-    """question(bounds) of every candidate, stacked: a loop on the host, else vmapped."""
-    if on_host(model, changes):
-        model, changes = to_host((model, changes))
-        answers = [question(bound(model, candidate(changes, b), method)) for b in range(size_of(changes))]
-        return jax.tree.map(lambda *values: np.stack([np.asarray(value) for value in values]), *answers)
-    if not isinstance(changes, Change):
-        if is_traced(model, changes):
-            raise ValueError("changes differ in kind or shape; inside jit, vmap or grad only equal ones can be bounded")
-        answers = [question(bound(model, changes[b], method)) for b in range(size_of(changes))]
-        return jax.tree.map(lambda *values: jax.numpy.stack(values), *answers)
-    return jax.lax.map(lambda change: question(bound(model, change, method)), changes, batch_size=batch_size or 64)
+def _ask_w(bounds: Bounds, j):
+    return _ends(bounds.w(j))
 
 
-def _work(model: Model, group: Flat, matrix) -> float:
-    """Numbers that a candidate of the group needs at a time."""
+def _ask_alpha(bounds: Bounds, i):
+    return _ends(bounds.alpha(i))
+
+
+def _ends(interval: Any):
+    return interval.lower, interval.upper
+
+
+def _map(model: Model, changes, method: Method, question, about, batch_size: int | None):
+    """question(bounds, about) of every candidate, stacked: a loop on the host, else vmapped."""
+    if isinstance(changes, Change) and not on_host(model, changes, about):
+        return _vmapped(model, changes, method, about, question, batch_size or 64)
+    if is_traced(model, changes, about):
+        raise ValueError("changes differ in kind or shape; inside jit, vmap or grad only equal ones can be bounded")
+    return _loop(model, [candidate(changes, b) for b in range(size_of(changes))], method, question, about)
+
+
+def _loop(model: Model, changes, method: Method, question, about):
+    answers = [question(bound(model, change, method), about) for change in changes]
+    return jax.tree.map(lambda *values: np.stack([np.asarray(value) for value in values]), *answers)
+
+
+@functools.partial(jax.jit, static_argnames=("question", "batch_size"))
+def _vmapped(model: Model, changes: Change, method: Method, about, question, batch_size: int):
+    return jax.lax.map(lambda change: question(bound(model, change, method), about), changes, batch_size=batch_size)
+
+
+def _work(model: Model, group: Flat, method: Method, matrix) -> float:
+    """About how many numbers a candidate of the group holds at a time."""
     n, d = model.alpha.shape[0], model.w.shape[0]
     data = model.data
     per_row, per_col = (d, n) if data is None else (min(d, data.matrix.row_terms), min(n, data.matrix.col_terms))
-    slots = 0.0
+    per_element = per_row + per_col if isinstance(method, Partial) else 1
+    new = any(owner is None for owner in group.owners)
+    euclidean = scalar_l2(model.problem.penalty, 0) and scalar_l2(_new_penalty(model, group), int(new))
+    slots = 0.0 if euclidean else d  # other penalties may list every column
     for part, owner in zip(group.flat, group.owners, strict=True):
-        if owner is None:
-            slots += d if part.penalty.strong_convexity is None or not part.penalty.quadratic else 0
-            continue
-        indices = len(owner) / group.count
-        slots += indices * (1 if hasattr(part, "values") else per_col if hasattr(part, "cols") else per_row)
-        slots += 0 if model.problem.penalty.quadratic else d
+        if owner is not None:
+            each = per_element if isinstance(part, SetElements) else per_col if hasattr(part, "cols") else per_row
+            slots += len(owner) / group.count * (n if isinstance(part, AddColumns) else each)
     return 1 + _COPIES * slots + (0 if matrix is None else 8 * matrix.shape[0])
-
-

@@ -179,6 +179,56 @@ def test_a_bad_element_leaves_the_others_alone(kind):
     assert after.distance.upper[2] == np.inf and not np.any(np.asarray(after.decided())[2])
 
 
+@pytest.mark.parametrize("bad", [-0.1, 0.0, np.nan, np.inf])
+@pytest.mark.parametrize("kind", ["l2", "elastic_net", "negative l1"])
+def test_a_bad_penalty_is_invalid_alone(kind, bad):
+    lams, shifts = np.array([0.1, 0.2, 0.3]), np.array([0.01, 0.02, 0.03])
+    if kind == "negative l1":
+        bad = -0.01 if bad == 0.0 else bad
+    (shifts if kind == "negative l1" else lams)[1] = bad
+    with jax.enable_x64(True):
+        if kind == "l2":
+            penalties = jax.vmap(jb.penalties.l2)(jnp.asarray(lams))
+        else:
+            penalties = jax.vmap(jb.penalties.elastic_net)(jnp.asarray(lams), jnp.asarray(shifts))
+    each = jb.bound_each(model_of(), jb.each_penalty(penalties), X_TEST)
+    assert np.asarray(each.status).tolist() == [0, int(jb.Status.INVALID), 0]
+    assert np.all(np.asarray(each.scores().upper[1]) == np.inf) and np.all(np.isfinite(each.scores().upper[::2]))
+    assert each.distance.upper[1] == np.inf and int(each[1].status) == int(jb.Status.INVALID)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("penalty", ["l2", "elastic_net"])
+def test_added_columns_widen_the_test_rows(penalty, sparse):
+    model, wrap = model_of(penalty, sparse), sp.csr_array if sparse else np.asarray
+    alike = [jb.add_columns(wrap(X_BASE[:, k : k + 2])) for k in range(4)]
+    wide = np.hstack([X_TEST, X_TEST[:, :2]])
+    for changes in (alike, [*alike, jb.combine(alike[0], jb.remove_rows([3]))]):
+        each = jb.bound_each(model, jb.stack(changes), wide)
+        for b in range(len(each)):
+            np.testing.assert_allclose(each.scores().upper[b], each[b].scores(wide).upper, rtol=1e-9)
+            np.testing.assert_allclose(each.distance.upper[b], each[b].distance.upper, rtol=1e-9)
+        with pytest.raises(ValueError, match="X must have 10 columns"):
+            each.scores(X_TEST)
+    with pytest.raises(ValueError, match="X must have 8 or 10 columns"):
+        jb.bound_each(model, jb.stack([*alike, jb.remove_rows([3])]), wide)
+
+
+@pytest.mark.parametrize("method", METHODS[1:], ids=str)
+def test_the_accelerators_path_agrees_and_compiles_once(method, monkeypatch):
+    model, changes = model_of(), jb.each_row_removed(model_of(), np.arange(9))
+    host = facts(jb.bound_each(model, changes, X_TEST, method))
+    host_w = jb.bound_each(model, changes, X_TEST, method).w([0, 3]).upper
+    monkeypatch.setattr(jb.sweeps, "on_host", lambda *trees: False)
+    each = jb.bound_each(model, changes, X_TEST, method)
+    for a, b in zip(facts(each), host, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4 if isinstance(method, jb.Partial) else 1e-9)
+    np.testing.assert_allclose(each.w([0, 3]).upper, host_w, rtol=1e-4)
+    before = jb.sweeps._vmapped._cache_size()
+    jb.bound_each(model, jb.each_row_removed(model, np.arange(9, 18)), X_TEST, method)
+    assert jb.sweeps._vmapped._cache_size() == before
+
+
 def test_vmap_and_jit_agree():
     model, changes = model_of(), jb.each_row_removed(model_of(), np.arange(6))
     host = jb.bound_each(model, changes, X_TEST)
@@ -258,21 +308,22 @@ def test_errors_name_what_is_wrong():
             call()
 
 
-def test_ten_thousand_candidates_stay_under_a_gigabyte():
-    program = """
+@pytest.mark.parametrize("penalty", ["jb.penalties.l2(0.1)", "jb.penalties.l2(np.full(d, 0.1))"])
+def test_ten_thousand_candidates_stay_under_a_gigabyte(penalty):
+    program = f"""
 import pathlib, re, resource, jax, numpy as np, scipy.sparse as sp, jaxbounds as jb
 from jaxbounds.array import put
 from jaxbounds.matrix import as_matrix
 from jaxbounds.model import Data, remember
-n, d, k = 10_000, 100_000, 10
+n, d, k, m = 10_000, 100_000, 10, 10_000 if {"full" not in penalty} else 60
 rng = np.random.default_rng(0)
 X = sp.csr_array((rng.normal(size=n * k), rng.integers(0, d, n * k), np.arange(n + 1) * k), shape=(n, d))
 y = np.where(rng.random(n) < 0.5, 1.0, -1.0)
 with jax.enable_x64(True):
-    problem = jb.Problem(jb.losses.smoothed_hinge(0.5), jb.penalties.l2(0.1))
+    problem = jb.Problem(jb.losses.smoothed_hinge(0.5), {penalty})
     model = remember(problem, put(Data(as_matrix(X), y, np.ones(n))), 0.1 * rng.normal(size=d), rng.random(n))
-each = jb.bound_each(model, jb.each_row_removed(model), X[:50])
-assert each.scores().upper.shape == (n, 50) and np.all(np.isfinite(np.asarray(each.distance.upper)))
+each = jb.bound_each(model, jb.each_row_removed(model, np.arange(m)), X[:50])
+assert each.scores().upper.shape == (m, 50) and np.all(np.isfinite(np.asarray(each.distance.upper)))
 status = pathlib.Path("/proc/self/status")  # ru_maxrss also counts what the parent held when it forked
 peak = re.search(r"VmHWM:\\s*(\\d+)", status.read_text())[1] if status.exists() else 0
 print(int(peak) / 2**20)

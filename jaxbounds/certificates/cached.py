@@ -2,7 +2,8 @@
 
 
 from jaxbounds.array import xp
-from jaxbounds.certificates.four_point import Ledger, Point, region
+from jaxbounds.certificates.four_point import region
+from jaxbounds.certificates.ledger import Ledger, Point
 from jaxbounds.certificates.region import Method, Region
 from jaxbounds.pytree import pytree
 

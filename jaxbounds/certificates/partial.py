@@ -3,7 +3,8 @@
 
 from jaxbounds.array import fori_loop, xp
 from jaxbounds.certificates.cached import cached_regions
-from jaxbounds.certificates.four_point import Ledger, Point, region
+from jaxbounds.certificates.four_point import region
+from jaxbounds.certificates.ledger import Ledger, Point
 from jaxbounds.certificates.region import Method
 from jaxbounds.edit import Edit, prepare
 from jaxbounds.kinds import SetElements

@@ -3,7 +3,8 @@
 from dataclasses import replace
 from typing import Literal
 
-from jaxbounds.certificates.four_point import Ledger, region
+from jaxbounds.certificates.four_point import region
+from jaxbounds.certificates.ledger import Ledger
 from jaxbounds.certificates.region import Method
 from jaxbounds.pytree import pytree, static
 

@@ -13,7 +13,7 @@ from jaxbounds.host import host_matrix
 from jaxbounds.matrix import Matrix, as_matrix
 from jaxbounds.model import Data, Model, remember
 from jaxbounds.penalties import Penalty
-from jaxbounds.problem import Problem, _first_bad, as_sample_weight, as_targets, as_vector
+from jaxbounds.problem import Problem, as_sample_weight, as_targets, as_vector, first_bad
 from jaxbounds.pytree import in_float64
 from jaxbounds.solvers.fit import fit
 from jaxbounds.status import Status
@@ -213,7 +213,7 @@ def _labels(estimator: Any, y, weight, sample_weight):
     classes, y = np.asarray(estimator.classes_), np.asarray(y)
     positive = y == classes[1]
     what = f"is not one of the estimator's classes {classes.tolist()}"
-    _first_bad(~(positive | (y == classes[0])), y, "y", what, "pass the y it was fitted on")
+    first_bad(~(positive | (y == classes[0])), y, "y", what, "pass the y it was fitted on")
     sign = as_vector(np.where(positive, 1.0, -1.0), weight.shape[0], "y")
     if estimator.class_weight is None:
         return sign, weight

@@ -9,6 +9,7 @@ from jax import lax
 
 from jaxbounds.interfaces import Loss
 from jaxbounds.pytree import pytree, static
+from jaxbounds.solvers.base import Solver
 from jaxbounds.solvers.common import (
     TINY,
     Progress,
@@ -16,7 +17,6 @@ from jaxbounds.solvers.common import (
     Solution,
     Task,
     coordinate_step,
-    run,
     step_slope,
 )
 from jaxbounds.solvers.implicit import finish, finish_kinked
@@ -66,7 +66,7 @@ class _State:
 
 
 @pytree
-class DualCoordinate:
+class DualCoordinate(Solver):
     """Stochastic dual coordinate ascent (SDCA), then proximal point steps in the dual solved by Newton's method.
 
     Epochs take exact coordinate steps in blocks of 32 rows: one row after the other on dense data, jointly with a safe
@@ -89,6 +89,8 @@ class DualCoordinate:
     epochs: int = static(default=2)
     polish: bool = static(default=True)
     max_cg: int = static(default=250)
+
+    beyond = 1.0
 
     def check(self, problem: Any) -> None:
         """Raise unless the penalty is strongly convex."""
@@ -170,19 +172,8 @@ class DualCoordinate:
             cg=jnp.where(done, 0, cg).astype(jnp.int32),
         )
 
-    def run(self, task: Task, state: _State, tol, max_steps) -> _State:
-        """Step until done."""
-        return run(self, task, state, tol, max_steps, beyond=1.0)
-
     def finish(self, task: Task, state: _State, tol) -> Solution:
         """The result of a state."""
         if task.loss.smoothness is None:
             return finish_kinked(task, state.best, tol)
         return finish(task, state.best, tol)
-
-    def solve(self, problem: Any, matrix, y, c, w0, alpha0, tol, max_steps) -> Solution:
-        """Minimise from (w0, alpha0); traceable, and differentiable in everything but the start."""
-        task = Task(problem.loss, problem.penalty, matrix, y, c)
-        frozen = lax.stop_gradient(task)
-        state = self.init(frozen, lax.stop_gradient(w0), lax.stop_gradient(alpha0))
-        return self.finish(task, self.run(frozen, state, tol, max_steps), tol)

@@ -10,6 +10,7 @@ from jax import lax
 from jaxbounds.matrix import Matrix
 from jaxbounds.penalties import L2
 from jaxbounds.pytree import pytree
+from jaxbounds.solvers.base import Solver, require_smooth
 from jaxbounds.solvers.common import (
     TINY,
     Progress,
@@ -19,7 +20,6 @@ from jaxbounds.solvers.common import (
     fits_dense,
     line_search,
     primal_point,
-    run,
     weighted_gram,
 )
 from jaxbounds.solvers.implicit import finish
@@ -43,7 +43,7 @@ class _State:
 
 
 @pytree
-class DualNewton:
+class DualNewton(Solver):
     """Newton's method on n weights, w = X^T t / lam, for a differentiable loss and L2; for n far below d.
 
     The Gram matrix K = X diag(1/lam) X^T is formed once, and then holds everything: scores K t, penalty t.K t / 2, and,
@@ -62,11 +62,7 @@ class DualNewton:
     def check(self, problem: Any) -> None:
         """Raise unless the loss is differentiable and the penalty L2."""
         loss, penalty = problem.loss, problem.penalty
-        if loss.smoothness is None:
-            raise ValueError(
-                f"DualNewton needs a differentiable loss, and {loss.name} declares no smoothness; use DualCoordinate, "
-                "or a smoothed loss"
-            )
+        require_smooth(self, loss)
         if not penalty.quadratic:
             raise ValueError(f"DualNewton needs an L2 penalty, and {penalty.name} is not; leave solver out")
 
@@ -113,19 +109,9 @@ class DualNewton:
         best = state.best.update(*point, length > 0)
         return _State(best, point[0], point[2], rest, pull, state.gram)
 
-    def run(self, task: Task, state: _State, tol, max_steps) -> _State:
-        """Step until done."""
-        return run(self, task, state, tol, max_steps)
-
     def finish(self, task: Task, state: _State, tol) -> Solution:
         """The result of a state: its coefficients, and their gap on the data themselves."""
         frozen = lax.stop_gradient(task)
         w = frozen.penalty.grad_conjugate(frozen.matrix.rmatvec(state.best.w))
         (w, alpha, ref, gap, primal), _ = primal_point(frozen, w, frozen.matrix.matvec(w))
         return finish(task, replace(state.best, w=w, alpha=alpha, ref=ref, gap=gap, primal=primal), tol)
-
-    def solve(self, problem: Any, matrix, y, c, w0, alpha0, tol, max_steps) -> Solution:
-        """Minimise from (w0, alpha0); traceable, and differentiable in everything but the start."""
-        task = Task(problem.loss, problem.penalty, matrix, y, c)
-        frozen, w0, alpha0 = lax.stop_gradient((task, w0, alpha0))
-        return self.finish(task, self.run(frozen, self.init(frozen, w0, alpha0), tol, max_steps), tol)

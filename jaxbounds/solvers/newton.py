@@ -4,9 +4,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 
 from jaxbounds.pytree import pytree, static
+from jaxbounds.solvers.base import Solver, require_smooth
 from jaxbounds.solvers.common import (
     Progress,
     Smooth,
@@ -17,7 +17,6 @@ from jaxbounds.solvers.common import (
     line_search,
     newton_direction,
     primal_point,
-    run,
 )
 from jaxbounds.solvers.implicit import finish
 
@@ -51,7 +50,7 @@ def newton_step(
 
 
 @pytree
-class NewtonCG:
+class NewtonCG(Solver):
     """Newton's method with conjugate gradients and a line search on scores; needs no step size.
 
     Each step solves (psi'' + X^T diag(c f'') X) p = -gradient to a tolerance that tightens with the gap, then walks to
@@ -72,11 +71,7 @@ class NewtonCG:
     def check(self, problem: Any) -> None:
         """Raise unless the loss is differentiable and the penalty smooth and strongly convex."""
         loss, penalty = problem.loss, problem.penalty
-        if loss.smoothness is None:
-            raise ValueError(
-                f"NewtonCG needs a differentiable loss, and {loss.name} declares no smoothness; use DualCoordinate, or "
-                "a smoothed loss"
-            )
+        require_smooth(self, loss)
         if not penalty.smooth or penalty.strong_convexity is None:
             missing = "smooth" if not penalty.smooth else "strongly convex"
             raise ValueError(f"NewtonCG needs a {missing} penalty, and {penalty.name} is not; use ProximalGradient")
@@ -103,17 +98,6 @@ class NewtonCG:
             patience = jnp.where((steps < patience) & (best.waited < 3), patience, 0).astype(jnp.int32)
         return _State(best, w, s, v, state.scale, patience)
 
-    def run(self, task: Task, state: _State, tol, max_steps) -> _State:
-        """Step until done."""
-        return run(self, task, state, tol, max_steps)
-
     def finish(self, task: Task, state: _State, tol) -> Solution:
         """The result of a state."""
         return finish(task, state.best, tol)
-
-    def solve(self, problem: Any, matrix, y, c, w0, alpha0, tol, max_steps) -> Solution:
-        """Minimise from w0; traceable, and differentiable in everything but the start."""
-        task = Task(problem.loss, problem.penalty, matrix, y, c)
-        frozen = lax.stop_gradient(task)
-        state = self.run(frozen, self.init(frozen, lax.stop_gradient(w0), alpha0), tol, max_steps)
-        return self.finish(task, state, tol)

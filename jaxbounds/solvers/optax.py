@@ -7,7 +7,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxbounds.pytree import pytree, static
-from jaxbounds.solvers.common import Progress, Solution, Task, primal_point, run
+from jaxbounds.solvers.base import Solver, require_smooth
+from jaxbounds.solvers.common import Progress, Solution, Task, primal_point
 from jaxbounds.solvers.implicit import finish
 
 _PATIENCE = 100  # outer steps in which the gap must fall by a tenth: first-order methods crawl, and their gap swings
@@ -32,7 +33,7 @@ def _stored(state: Any) -> tuple[Any, Any]:
 
 
 @pytree
-class Optax:
+class Optax(Solver):
     """Minimise with any optax transformation, and stop on the duality gap; for a differentiable loss and penalty.
 
     One step is a fixed number of updates of w with the gradient psi'(w) - X^T(c o alpha(w)), then the gap of
@@ -56,6 +57,8 @@ class Optax:
     transformation: Any = static()
     updates: int = static(default=10)
 
+    beyond = 1.0
+
     def check(self, problem: Any) -> None:
         """Raise unless loss and penalty are differentiable and the settings are what they should be."""
         loss, penalty = problem.loss, problem.penalty
@@ -66,11 +69,7 @@ class Optax:
             )
         if not isinstance(self.updates, int) or self.updates < 1:
             raise ValueError(f"Optax needs a positive whole number of updates, got {self.updates!r}")
-        if loss.smoothness is None:
-            raise ValueError(
-                f"Optax needs a differentiable loss, and {loss.name} declares no smoothness; use DualCoordinate, or a "
-                "smoothed loss"
-            )
+        require_smooth(self, loss)
         if not penalty.smooth:
             raise ValueError(f"Optax needs a smooth penalty, and {penalty.name} is not; use ProximalGradient")
 
@@ -111,17 +110,6 @@ class Optax:
         point, _ = primal_point(task, w, task.matrix.matvec(w))
         return _State(state.best.update(*point, jnp.any(w != state.w), _PATIENCE), w, inner)
 
-    def run(self, task: Task, state: _State, tol, max_steps) -> _State:
-        """Step until done."""
-        return run(self, task, state, tol, max_steps, beyond=1.0)
-
     def finish(self, task: Task, state: _State, tol) -> Solution:
         """The result of a state."""
         return finish(task, state.best, tol)
-
-    def solve(self, problem: Any, matrix, y, c, w0, alpha0, tol, max_steps) -> Solution:
-        """Minimise from w0; traceable, and differentiable in everything but the start."""
-        task = Task(problem.loss, problem.penalty, matrix, y, c)
-        frozen = lax.stop_gradient(task)
-        state = self.run(frozen, self.init(frozen, lax.stop_gradient(w0), alpha0), tol, max_steps)
-        return self.finish(task, state, tol)

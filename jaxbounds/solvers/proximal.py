@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxbounds.pytree import pytree, static
+from jaxbounds.solvers.base import Solver, require_smooth
 from jaxbounds.solvers.common import (
     TINY,
     Progress,
@@ -19,7 +20,6 @@ from jaxbounds.solvers.common import (
     kinks,
     line_search,
     newton_direction,
-    run,
 )
 from jaxbounds.solvers.implicit import finish
 from jaxbounds.solvers.newton import forcing
@@ -139,7 +139,7 @@ class _State:
 
 
 @pytree
-class ProximalGradient:
+class ProximalGradient(Solver):
     """Accelerated proximal gradient with restarts, finished by Newton steps on the support.
 
     For a differentiable loss and any penalty with a proximal operator. The dual point is the loss's own, scaled into
@@ -160,11 +160,7 @@ class ProximalGradient:
 
     def check(self, problem: Any) -> None:
         """Raise unless the loss is differentiable."""
-        if problem.loss.smoothness is None:
-            raise ValueError(
-                f"ProximalGradient needs a differentiable loss, and {problem.loss.name} declares no smoothness; use "
-                "DualCoordinate, or a smoothed loss"
-            )
+        require_smooth(self, problem.loss)
 
     def init(self, task: Task, w0, alpha0) -> _State:
         """The state at w0 (alpha0 is not used: the dual point follows from w)."""
@@ -189,17 +185,6 @@ class ProximalGradient:
         ref = None if task.penalty.dual_bound is not None else q
         return path.w, alpha, q, task.gap(path.w, q, alpha, v, ref), task.primal(path.w, q)
 
-    def run(self, task: Task, state: _State, tol, max_steps) -> _State:
-        """Step until done."""
-        return run(self, task, state, tol, max_steps)
-
     def finish(self, task: Task, state: _State, tol) -> Solution:
         """The result of a state."""
         return finish(task, state.best, tol)
-
-    def solve(self, problem: Any, matrix, y, c, w0, alpha0, tol, max_steps) -> Solution:
-        """Minimise from w0; traceable, and differentiable in everything but the start."""
-        task = Task(problem.loss, problem.penalty, matrix, y, c)
-        frozen = lax.stop_gradient(task)
-        state = self.run(frozen, self.init(frozen, lax.stop_gradient(w0), alpha0), tol, max_steps)
-        return self.finish(task, state, tol)
