@@ -21,16 +21,16 @@ def report(payload: dict) -> str:
     rows = []
     for name, t in payload["kinds"].items():
         per_element = f"{1e3 * t['us'] / t['elements']:,.0f}" if t["elements"] else "-"
-        rows.append([name, f"{t['candidates']:,}", f"{t['elements']:g}", f"{t['us']:.1f}", per_element, f"{t['loop']:,}"])
+        rows.append([name, f"{t['candidates']:,}", f"{t['elements']:g}", f"{t['us']:.1f}", per_element, str(t["loop"])])
     gains = [t["loop"] / t["us"] for t in payload["kinds"].values()]
     return f"""## Many candidates in one call (`benchmarks/sweeps.py`)
 
 {payload["rows"]:,} x {payload["columns"]:,}, {payload["nonzeros"]:,} non-zeros, smoothed hinge + L2, `Cached`, \
-distance of every candidate; with scores: also those of {TEST_ROWS} rows. Least of {payload["repeats"]} calls. A batch is \
-{min(gains):.0f} to {max(gains):.0f} times as fast as a loop of `bound`. Compiled prototypes of single kernels \
-reached 5 to 13 ns for a candidate of one element, 14 to 20 ns an element for 100, 30 to 93 ns with the grouping of elements, \
-and 17 ns a row for leave-one-out from stored sums: what is measured here is NumPy, with all regions, checks \
-and rounding allowances, and nothing compiled: a hundred times slower an element, and the next thing to compile.
+distance of every candidate; with scores: also those of {TEST_ROWS} rows. Least of {payload["repeats"]} calls. A batch \
+is {min(gains):.0f} to {max(gains):.0f} times as fast as a loop of `bound`. Compiled prototypes of single kernels \
+reached 5 to 13 ns for a candidate of one element, 14 to 20 ns an element for 100 (30 to 93 ns with the grouping of \
+elements) and 17 ns a row for leave-one-out from stored sums. This is NumPy, with all regions, checks and rounding \
+allowances and nothing compiled: 30 to 800 times as long, and the next thing to compile.
 
 {table(["changes", "candidates", "touched elements each", "us a candidate", "ns an element", "`bound`, us"], rows)}"""
 
