@@ -1,6 +1,7 @@
 """Many changes at once: `stack`, `each_row_removed`, `each_target_flipped`, `each_penalty`, `ChangeBatch`."""
 
 import dataclasses
+import operator
 from typing import Any
 
 import jax
@@ -97,11 +98,11 @@ class ChangeBatch:
         return self.size
 
     def __getitem__(self, b: int) -> Change:
-        for group in self.groups:
-            at = np.flatnonzero(np.asarray(group.members) == b)
-            if at.size:
-                return group.change(int(at[0]))
-        raise IndexError(f"change {b} of a batch of {self.size}")
+        b = operator.index(b)
+        if not -self.size <= b < self.size:
+            raise IndexError(f"change {b} of a batch of {self.size}")
+        group, at = next((g, at[0]) for g in self.groups if (at := np.flatnonzero(g.members == b % self.size)).size)
+        return group.change(int(at))
 
 
 def _per_index(fn, *parts) -> Any:
@@ -280,7 +281,8 @@ def each_penalty(penalties) -> Any:
     """One change for each penalty: the same data under another lambda.
 
     Args:
-        penalties: a sequence of penalties, or one whose parameters have a leading axis, as `jax.vmap(l2)(lams)` gives.
+        penalties: a sequence of penalties, or one whose parameters have a leading axis, as `jax.vmap(l2)(lams)` gives
+            (a single `l2(vector)` is read so too: put it in a list if one lam a column is meant).
 
     Returns:
         a change with a leading axis (a ChangeBatch if the penalties differ in kind).
@@ -296,7 +298,7 @@ def each_penalty(penalties) -> Any:
     if not isinstance(penalties, Penalty):
         return stack([set_penalty(penalty) for penalty in penalties])
     sizes = {np.shape(leaf)[:1] for leaf in jax.tree.leaves(penalties)}
-    if len(sizes) != 1 or () in sizes:
+    if len(sizes) != 1 or () in sizes or (0,) in sizes:
         raise ValueError("penalties must be a sequence, or one penalty whose parameters share a leading axis, as "
                          "jax.vmap(jb.penalties.l2)(lams) gives")  # fmt: skip
     return SetPenalty(penalties)

@@ -1,6 +1,7 @@
 """Many what-ifs in one call: `bound_each`."""
 
 import functools
+import operator
 from typing import Any
 
 import jax
@@ -11,15 +12,18 @@ from jaxbounds.array import on_host, put, to_host
 from jaxbounds.batches import Flat, added_columns, candidate, groups_of, size_of
 from jaxbounds.bounds import Bounds, bound, certify, check_method, intersect, labels_of, published
 from jaxbounds.certificates import Cached, Method, Partial
-from jaxbounds.edit import scalar_l2
+from jaxbounds.changes import set_penalty
+from jaxbounds.edit import prepare, scalar_l2
 from jaxbounds.host import HostMatrix, matrix_of
 from jaxbounds.kinds import AddColumns, Change, SetElements, SetPenalty
 from jaxbounds.matrix import Matrix
 from jaxbounds.model import Model
 from jaxbounds.penalties import Penalty
 from jaxbounds.pytree import in_float64, is_traced, pytree, static
+from jaxbounds.status import Status
 
 _BUDGET = 1 << 24  # numbers that one batch may hold at a time (128 MB)
+_VMAPPED = 64  # candidates at a time where bound is vmapped
 _COPIES = 48  # vectors over its slots that a certificate holds at a time
 
 
@@ -31,8 +35,8 @@ class EachBounds:
         status: (B,) int32; a change that does not fit the model is INVALID and leaves the others alone.
         gap, radius, dual_radius: (B,) as in `Bounds`.
 
-    `len(bounds)` is B and `bounds[b]` the Bounds of candidate b. What is asked of large batches is computed again in
-    pieces: no candidate's vectors are kept.
+    `len(bounds)` is B and `bounds[b]` the Bounds of candidate b, which raises what is wrong with an INVALID one. What
+    is asked of large batches is computed again in pieces: no candidate's vectors are kept.
 
     Example:
         >>> import numpy as np, jaxbounds as jb
@@ -59,6 +63,7 @@ class EachBounds:
         return self.status.shape[0]
 
     def __getitem__(self, b: int) -> Bounds:
+        b = operator.index(b)
         if not -len(self) <= b < len(self):
             raise IndexError(f"candidate {b} of a batch of {len(self)}")
         return bound(self.model, candidate(self.changes, b % len(self)), self.method)
@@ -103,7 +108,10 @@ class EachBounds:
 
     def _ask(self, question, index):
         index = index if index is None or is_traced(index) else np.asarray(index)
-        return _map(self.model, self.changes, self.method, question, index, self.batch_size)
+        if isinstance(self.changes, Change) and not on_host(self.model, self.changes, index):
+            return _vmapped(self.model, self.changes, self.method, index, question, self.batch_size or _VMAPPED)
+        changes = [candidate(self.changes, b) for b in range(len(self))]
+        return _loop(self.model, changes, self.method, question, index, np.asarray(self.status) != Status.INVALID)
 
     def _scores(self, X):
         if X is None:
@@ -178,7 +186,9 @@ def _test_rows(model: Model, changes, X) -> Matrix | HostMatrix:
 def _sweep(model: Model, changes, method: Method, matrix, batch_size: int | None) -> dict:
     """status, gap, radius, dual_radius, distance and scores of every candidate."""
     if not on_host(model, changes, matrix):
-        return _map(model, changes, method, _summary, matrix, batch_size)
+        if isinstance(changes, Change):
+            return _vmapped(model, changes, method, matrix, _summary, batch_size or _VMAPPED)
+        return _loop(model, [changes[b] for b in range(changes.size)], method, _summary, matrix)
     model, changes = to_host((model, changes))
     rows = None if matrix is None else support.project(model, matrix)
     total, found = size_of(changes), None
@@ -198,8 +208,8 @@ def _sweep(model: Model, changes, method: Method, matrix, batch_size: int | None
 def _solve(model: Model, piece: Flat, method: Method, rows: support.ProjectedRows | None) -> dict:
     """What is known of the candidates of one piece."""
     if _new_penalty(model, piece).strong_convexity is None:  # no ball, but boxes of all coefficients: one by one
-        matrix = None if rows is None else rows.matrix
-        return _loop(model, [piece.change(k) for k in range(piece.count)], method, _summary, matrix)
+        changes, matrix = [piece.change(k) for k in range(piece.count)], None if rows is None else rows.matrix
+        return _loop(model, changes, method, _summary, matrix, prepare(model, piece).valid)
     parts, gap, radius, dual, status = certify(method, model, piece)
     found = {"status": status, "gap": gap, "radius": radius, "dual_radius": dual}
     found["distance"] = intersect(model, parts, status, support.distance, ())
@@ -235,18 +245,28 @@ def _ends(interval: Any):
     return interval.lower, interval.upper
 
 
-def _map(model: Model, changes, method: Method, question, about, batch_size: int | None):
-    """question(bounds, about) of every candidate, stacked: a loop on the host, else vmapped."""
-    if isinstance(changes, Change) and not on_host(model, changes, about):
-        return _vmapped(model, changes, method, about, question, batch_size or 64)
+def _loop(model: Model, changes, method: Method, question, about, valid=None) -> Any:
+    """question(bounds, about) of every change, stacked; nothing is known of those that are not valid."""
     if is_traced(model, changes, about):
         raise ValueError("changes differ in kind or shape; inside jit, vmap or grad only equal ones can be bounded")
-    return _loop(model, [candidate(changes, b) for b in range(size_of(changes))], method, question, about)
+    known = range(len(changes)) if valid is None else np.flatnonzero(valid)
+    answers = {k: to_host(question(bound(model, changes[k], method), about)) for k in known}
+    if len(answers) < len(changes):
+        like = next(iter(answers.values())) if answers else to_host(
+            question(bound(model, set_penalty(model.problem.penalty), method), about))  # fmt: skip
+        answers |= {k: _nothing(like) for k in range(len(changes)) if k not in answers}
+    if len({tuple(map(np.shape, jax.tree.leaves(answer))) for answer in answers.values()}) > 1:
+        raise ValueError("the candidates differ in their numbers of rows or columns; name those that are meant")
+    return jax.tree.map(lambda *values: np.stack(values), *(answers[k] for k in range(len(changes))))
 
 
-def _loop(model: Model, changes, method: Method, question, about):
-    answers = [question(bound(model, change, method), about) for change in changes]
-    return jax.tree.map(lambda *values: np.stack([np.asarray(value) for value in values]), *answers)
+def _nothing(like):
+    """What is known of an INVALID candidate, in the form of another answer."""
+    if isinstance(like, tuple):
+        return np.full_like(like[0], -np.inf), np.full_like(like[1], np.inf)
+    known = {key: _nothing(value) if isinstance(value, tuple) else np.full_like(value, np.inf)
+             for key, value in like.items() if key != "status"}  # fmt: skip
+    return known | {"status": np.full_like(like["status"], int(Status.INVALID))}
 
 
 @functools.partial(jax.jit, static_argnames=("question", "batch_size"))

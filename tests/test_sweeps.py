@@ -180,21 +180,51 @@ def test_a_bad_element_leaves_the_others_alone(kind):
 
 
 @pytest.mark.parametrize("bad", [-0.1, 0.0, np.nan, np.inf])
-@pytest.mark.parametrize("kind", ["l2", "elastic_net", "negative l1"])
+@pytest.mark.parametrize("kind", ["l2", "elastic_net", "negative l1", "vector", "l1"])
 def test_a_bad_penalty_is_invalid_alone(kind, bad):
     lams, shifts = np.array([0.1, 0.2, 0.3]), np.array([0.01, 0.02, 0.03])
     if kind == "negative l1":
         bad = -0.01 if bad == 0.0 else bad
     (shifts if kind == "negative l1" else lams)[1] = bad
     with jax.enable_x64(True):
-        if kind == "l2":
-            penalties = jax.vmap(jb.penalties.l2)(jnp.asarray(lams))
+        if kind in ("l2", "l1"):
+            penalties = jax.vmap(getattr(jb.penalties, kind))(jnp.asarray(lams))
+        elif kind == "vector":
+            penalties = jax.vmap(jb.penalties.l2)(jnp.full((3, D), 0.1).at[1, 4].set(bad))
         else:
             penalties = jax.vmap(jb.penalties.elastic_net)(jnp.asarray(lams), jnp.asarray(shifts))
     each = jb.bound_each(model_of(), jb.each_penalty(penalties), X_TEST)
     assert np.asarray(each.status).tolist() == [0, int(jb.Status.INVALID), 0]
-    assert np.all(np.asarray(each.scores().upper[1]) == np.inf) and np.all(np.isfinite(each.scores().upper[::2]))
+    upper = np.asarray(each.scores().upper)
+    assert np.all(upper[1] == np.inf) and np.all(np.isfinite(upper[::2]))
     assert each.distance.upper[1] == np.inf and int(each[1].status) == int(jb.Status.INVALID)
+
+
+@pytest.mark.parametrize("penalty", ["l2", "l1"])
+def test_a_bad_candidate_spares_coefficients_and_boxes(penalty):
+    model = model_of(penalty)
+    for changes in ([jb.remove_rows([0]), jb.remove_rows([300])], [jb.remove_rows([0]), jb.remove_rows(np.arange(N))],
+                    [jb.remove_rows([300]), jb.remove_rows([301])]):  # fmt: skip
+        each = jb.bound_each(model, jb.stack(changes), X_TEST)
+        assert int(each.status[1]) == int(jb.Status.INVALID)
+        for interval in (each.w(), each.alpha([2]), each.scores()):
+            assert np.all(np.asarray(interval.lower[1]) == -np.inf) and np.all(np.asarray(interval.upper[1]) == np.inf)
+        if int(each.status[0]) == 0:
+            np.testing.assert_allclose(each.w().upper[0], each[0].w().upper, rtol=1e-9)
+        with pytest.raises(ValueError, match="is not a row|no row at all"):
+            each[1]
+
+
+def test_items_that_do_not_fit_together_are_named():
+    each = jb.bound_each(model_of(), jb.stack([jb.add_rows(X_BASE[:1], [1]), jb.remove_rows([3])]))
+    with pytest.raises(ValueError, match="differ in their numbers of rows or columns"):
+        each.alpha()
+    assert each.alpha([0]).upper.shape == (2, 1)
+    assert each.changes[-1].rows.tolist() == [3]
+    with pytest.raises(TypeError, match="slice"):
+        each[0:1]
+    with pytest.raises(ValueError, match="share a leading axis"):
+        jb.each_penalty(jax.vmap(jb.penalties.l2)(jnp.zeros(0)))
 
 
 @pytest.mark.parametrize("sparse", [False, True])
