@@ -7,7 +7,6 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxbounds import support
 from jaxbounds.array import on_host, put, scatter_set, to_host, xp
 from jaxbounds.batches import Flat
 from jaxbounds.certificates import Cached, Method
@@ -114,7 +113,7 @@ class Bounds:
         Returns:
             Interval of shape (d,) or of the shape of j.
         """
-        return self._at(_evaluate(self, support.coordinates), j, "j")
+        return self._at(_evaluate(self, "coordinates"), j, "j")
 
     @published
     def alpha(self, i=None):
@@ -126,7 +125,7 @@ class Bounds:
         Returns:
             Interval of shape (n,) or of the shape of i.
         """
-        return self._at(_evaluate(self, support.duals), i, "i")
+        return self._at(_evaluate(self, "duals"), i, "i")
 
     @published
     def scores(self, X):
@@ -153,7 +152,7 @@ class Bounds:
     @published
     def distance(self):
         """Interval for ||w_new - w_old||_2: retrain when its upper end exceeds your tolerance."""
-        return _evaluate(self, support.distance)
+        return _evaluate(self, "distance")
 
     @in_float64
     def labels(self, X):
@@ -175,13 +174,13 @@ class Bounds:
     @in_float64
     def inactive_rows(self):
         """Rows whose new alpha is certified to be 0, so that they do not matter: (n,) bool (safe sample screening)."""
-        lower, upper = _evaluate(self, support.duals)
+        lower, upper = _evaluate(self, "duals")
         return put((lower >= 0) & (upper <= 0))
 
     @in_float64
     def inactive_columns(self):
         """Columns whose new coefficient is certified to be 0: (d,) bool (safe feature screening)."""
-        lower, upper = _evaluate(self, support.coordinates)
+        lower, upper = _evaluate(self, "coordinates")
         return put((lower >= 0) & (upper <= 0))
 
     @property
@@ -201,7 +200,7 @@ class Bounds:
         d = self.parts[0][0].d
         if matrix.shape[1] != d:
             raise ValueError(f"X must have {d} columns (old and added ones), got {matrix.shape[1]}")
-        return _evaluate(self, support.scores, matrix)
+        return _evaluate(self, "scores", matrix)
 
     def _at(self, interval, index, name):
         lower, upper = interval
@@ -229,7 +228,7 @@ jax.tree_util.register_pytree_node(Bounds, _flatten, lambda _, children: Bounds(
 Bounds.__reduce__ = reduce  # type: ignore[method-assign]
 
 
-def _evaluate(bounds: Bounds, what, *args):
+def _evaluate(bounds: Bounds, what: str, *args):
     """The intersection of what all regions say; everything if the change was invalid."""
     model, parts, status = bounds.model, bounds.parts, bounds.status
     if on_host(model, parts, status, args):
@@ -238,12 +237,12 @@ def _evaluate(bounds: Bounds, what, *args):
     return _intersect_jit(model, parts, status, what, args)
 
 
-def intersect(model, parts, status, what, args):
-    """(lower, upper) of what(model, edit, region, *args), intersected over all regions."""
+def intersect(model, parts, status, what: str, args):
+    """(lower, upper) of region.what(model, edit, *args), intersected over all regions."""
     lower, upper = -xp.inf, xp.inf
     for edit, regions in parts:
         for region in regions:
-            low, high = what(model, edit, region, *args)
+            low, high = getattr(region, what)(model, edit, *args)
             lower = xp.maximum(lower, xp.where(xp.isnan(low), -xp.inf, low))
             upper = xp.minimum(upper, xp.where(xp.isnan(high), xp.inf, high))
     valid = status != Status.INVALID

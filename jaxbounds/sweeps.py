@@ -7,7 +7,6 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxbounds import support
 from jaxbounds.array import on_host, put, to_host
 from jaxbounds.batches import Flat, added_columns, candidate, groups_of, size_of
 from jaxbounds.bounds import Bounds, bound, certify, check_method, intersect, labels_of, published
@@ -19,6 +18,7 @@ from jaxbounds.kinds import AddColumns, Change, SetElements, SetPenalty
 from jaxbounds.matrix import Matrix
 from jaxbounds.model import Model
 from jaxbounds.penalties import Penalty
+from jaxbounds.projected import ProjectedRows, project
 from jaxbounds.pytree import in_float64, is_traced, pytree, static
 from jaxbounds.status import Status
 
@@ -190,7 +190,7 @@ def _sweep(model: Model, changes, method: Method, matrix, batch_size: int | None
             return _vmapped(model, changes, method, matrix, _summary, batch_size or _VMAPPED)
         return _loop(model, [changes[b] for b in range(changes.size)], method, _summary, matrix)
     model, changes = to_host((model, changes))
-    rows = None if matrix is None else support.project(model, matrix)
+    rows = None if matrix is None else project(model, matrix)
     total, found = size_of(changes), None
     for group in groups_of(changes):
         check_method(method, model.problem, group)
@@ -205,16 +205,16 @@ def _sweep(model: Model, changes, method: Method, matrix, batch_size: int | None
     return found
 
 
-def _solve(model: Model, piece: Flat, method: Method, rows: support.ProjectedRows | None) -> dict:
+def _solve(model: Model, piece: Flat, method: Method, rows: ProjectedRows | None) -> dict:
     """What is known of the candidates of one piece."""
     if _new_penalty(model, piece).strong_convexity is None:  # no ball, but boxes of all coefficients: one by one
         changes, matrix = [piece.change(k) for k in range(piece.count)], None if rows is None else rows.matrix
         return _loop(model, changes, method, _summary, matrix, prepare(model, piece).valid)
     parts, gap, radius, dual, status = certify(method, model, piece)
     found = {"status": status, "gap": gap, "radius": radius, "dual_radius": dual}
-    found["distance"] = intersect(model, parts, status, support.distance, ())
+    found["distance"] = intersect(model, parts, status, "distance", ())
     if rows is not None:
-        lower, upper = intersect(model, parts, status, support.scores_each, (rows,))
+        lower, upper = intersect(model, parts, status, "scores_each", (rows,))
         found["scores"] = lower.T, upper.T
     return found
 

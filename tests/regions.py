@@ -14,8 +14,8 @@ from exact import MP
 from pairs import Task
 
 import jaxbounds as jb
-from jaxbounds import support
 from jaxbounds.array import to_host
+from jaxbounds.certificates.centre import coefficients, new_scores
 from jaxbounds.host import matrix_of
 
 METHODS = (jb.Theorem1(), jb.Partial())  # Partial holds the regions of Cached
@@ -99,7 +99,7 @@ def check_region(task: Task, edit, region, context="") -> Truth:
     low, high = np.maximum(low, -size), np.minimum(high, size)
     alpha_low, alpha_high = (exact.array(np.full(edit.n, MP.zero + z)) for z in ex.alpha_domain)
     if region.primal:
-        at = support.coefficients(model, edit, region)
+        at = coefficients(model, edit, region)
         if np.isfinite(region.radius) and np.all(np.isfinite(at.centre + at.centre_pad)):
             over = np.maximum(abs(exact.array(at.centre) - t.centre) - exact.array(at.centre_pad), MP.zero)
             need = t.radius + exact.root(sum(ex.lam * over**2, MP.zero))
@@ -118,10 +118,10 @@ def check_region(task: Task, edit, region, context="") -> Truth:
         exact_data = exact.array(data)
         centre = exact_data @ t.centre
         length = np.array([exact.root(z) for z in (exact_data**2) @ (1 / ex.lam)]) * t.radius
-        found = support.scores(model, edit, region, matrix_of(data, True))
+        found = region.scores(model, edit, matrix_of(data, True))
         holds("score", found, centre - length, centre + length, context)
         n = edit.n
-        own = support.new_scores(model, edit, region)
+        own = new_scores(model, edit, region)
         holds("own score", pick(own, kept), (centre - length)[:n][kept], (centre + length)[:n][kept], context)
         p = None if pr.param is None else exact.number(pr.param)
         for i in np.flatnonzero(kept):
@@ -137,11 +137,11 @@ def check_region(task: Task, edit, region, context="") -> Truth:
         half = np.array([t.dual_radius / exact.root(z) if z > 0 else MP.inf for z in c])
         alpha_low, alpha_high = np.maximum(alpha_low, middle - half), np.minimum(alpha_high, middle + half)
         assert outer(region.dual_radius) >= t.dual_radius, f"dual radius {context}"
-    found = pick(support.duals(model, edit, region), kept)
+    found = pick(region.duals(model, edit), kept)
     holds("alpha", found, alpha_low[kept], alpha_high[kept], context)
     gone = np.zeros(edit.d, bool)
     gone[edit.cols[edit.col_removed]] = True
-    found = pick(support.coordinates(model, edit, region), ~gone)
+    found = pick(region.coordinates(model, edit), ~gone)
     holds("w", found, low[~gone], high[~gone], context)
     return t
 
@@ -180,7 +180,7 @@ def check_distance(task, edit, region, t, context):
     apart, lost = exact.norm((t.centre - old)[~gone]), exact.norm(old[gone])
     radius = t.radius / exact.root(min(t.ex.lam))
     low, high = max(apart - radius, MP.zero), apart + radius
-    found = support.distance(to_host(task.model), edit, region)
+    found = region.distance(to_host(task.model), edit)
     holds("distance", found, exact.root(lost**2 + low**2), exact.root(lost**2 + high**2), context)
 
 

@@ -1,10 +1,10 @@
 """The mid ball: the four-point inequality with what the model remembers, at a cost of the touched elements."""
 
-
 from jaxbounds.array import xp
+from jaxbounds.certificates.ball import Ball
 from jaxbounds.certificates.four_point import region
 from jaxbounds.certificates.ledger import Ledger, Point
-from jaxbounds.certificates.region import Method, Region
+from jaxbounds.certificates.region import Method
 from jaxbounds.pytree import pytree
 
 
@@ -30,7 +30,7 @@ class Cached(Method):
         return tuple((edit, tuple(cached_regions(Ledger(model, edit)))) for edit in edits)
 
 
-def cached_regions(ledger: Ledger) -> list[Region]:
+def cached_regions(ledger: Ledger) -> list[Ball]:
     """The mid balls at both trial duals."""
     edit, keep = ledger.edit, ledger.keep()
     found = [region(ledger, keep)]

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from jaxbounds.array import xp
+from jaxbounds.certificates.ball import Ball
 from jaxbounds.certificates.ledger import Ledger, Point
-from jaxbounds.certificates.region import Region
 from jaxbounds.model import excess_bounds
 from jaxbounds.pytree import pytree
 from jaxbounds.rounding import TINY, U, down, growth, norm_down, norm_up, root, up
@@ -87,7 +87,7 @@ def _settle(ledger: Ledger, e_delta, e_w, e, e_pad, excess, off_sq, off_slack, p
     return Move(e_delta, e_w, e, e_pad, excess, off_sq, off_slack, square, slack, pad)
 
 
-def region(ledger: Ledger, point: Point, mid: bool = True, whole_rows: bool = False) -> Region:
+def region(ledger: Ledger, point: Point, mid: bool = True, whole_rows: bool = False) -> Ball:
     """The region that the four-point inequality gives at a trial pair, or theorem 1's (`mid` False).
 
     `whole_rows`: alpha moves in rows that are not full, so v gains multiples of whole old rows (`edit.rest`).
@@ -133,7 +133,7 @@ def region(ledger: Ledger, point: Point, mid: bool = True, whole_rows: bool = Fa
     far_pad = theta * pad / root(safe_lam) + theta * root(off_slack)
     offset = norm_up(near, ledger.terms_q + 8)
     offset_low = xp.where(alone, xp.maximum(norm_down(near, edit.d + 24) - 2 * far_pad, 0.0), 0.0)
-    return Region(
+    return Ball(
         gap=gap, radius=radius, lam_min=safe_lam, theta=theta, dual_radius=dual, mu=mu, v_radius=v_radius,
         joint=up(joint, 16), offset_low=offset_low, offset_up=up(offset + far_pad),
         reach=up((theta * E + radius) / root(safe_lam)), objective=objective(ledger, P, point.w),

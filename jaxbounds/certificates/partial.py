@@ -1,6 +1,5 @@
 """Theorem 2: re-optimise the touched coefficients and the touched dual variables, then take the mid ball there."""
 
-
 from jaxbounds.array import fori_loop, xp
 from jaxbounds.certificates.cached import cached_regions
 from jaxbounds.certificates.four_point import region
