@@ -14,7 +14,6 @@ from jaxbounds.host import matrix_of
 from jaxbounds.kinds import Change, SetPenalty
 from jaxbounds.model import Model
 from jaxbounds.pytree import in_float64, is_traced, pytree, reduce
-from jaxbounds.rounding import up
 from jaxbounds.status import Status
 
 
@@ -268,7 +267,7 @@ def certify(method: Method, model: Model, change: Change | Flat):
         return functools.reduce(xp.minimum, [xp.where(xp.isnan(x), xp.inf, x) for x in values], inf)
 
     gap = least([r.gap for r in regions])
-    radius = least([up(r.radius / xp.sqrt(r.lam_min)) for r in regions if r.primal])
+    radius = least([r.length for r in regions if r.primal])
     dual = least([r.dual_radius for r in regions if r.dual])
     valid = edits[0].valid
     status = xp.where(xp.isfinite(gap), int(Status.CONVERGED), int(Status.VACUOUS))
@@ -284,7 +283,7 @@ def check_method(method: Any, problem: Any = None, change: Any = None) -> Method
     """The method; raises if it is none, or does not apply to the problem after the change."""
     if not isinstance(method, Method):
         what = f"the class {method.__name__}; call it" if isinstance(method, type) else type(method).__name__
-        raise TypeError(f"method must be Theorem1(), Cached() or Partial(), got {what}")
+        raise TypeError(f"method must be Theorem1(), Cached(), Partial(), Pass() or Curvature(), got {what}")
     if change is not None:
         for part in change.parts():
             if isinstance(part, SetPenalty):

@@ -1,8 +1,10 @@
 """Certificates: sets that must contain the new optimum, cheapest first."""
 
+from jaxbounds.certificates.ball import Ball
 from jaxbounds.certificates.cached import Cached
+from jaxbounds.certificates.newton_pass import Pass
 from jaxbounds.certificates.partial import Partial
 from jaxbounds.certificates.region import Method, Region
 from jaxbounds.certificates.theorem1 import Theorem1
 
-__all__ = ["Cached", "Method", "Partial", "Region", "Theorem1"]
+__all__ = ["Ball", "Cached", "Method", "Partial", "Pass", "Region", "Theorem1"]

@@ -58,6 +58,11 @@ class Ball(Region):
     primal: bool = static(default=True)  # radius is meaningful
     dual: bool = static(default=True)
 
+    @property
+    def length(self):
+        """Upper bound of ||w* - c||_2."""
+        return up(self.radius / xp.sqrt(self.lam_min))
+
     def coordinates(self, model: Model, edit: Edit):
         """Every coefficient: the ball, the joint box, and v through the domain of alpha and grad psi*."""
         penalty, loss = edit.penalty, model.problem.loss
@@ -179,13 +184,7 @@ class Ball(Region):
             if model.data is not None:
                 s = new_scores(model, edit, self)
                 s_low, s_high = xp.maximum(s_low, s[0]), xp.minimum(s_high, s[1])
-            q_low, q_high = loss.coordinate(s_low, y), loss.coordinate(s_high, y)
-            q_low, q_high = xp.minimum(q_low, q_high), xp.maximum(q_low, q_high)
-            q_low, q_high = q_low - 4 * U * xp.abs(q_low), q_high + 4 * U * xp.abs(q_high)
-            a_low, a_high = loss.dual_interval(q_high, y)[0], loss.dual_interval(q_low, y)[1]
-            # zeros are exact (screening); other ends may lie among the denormals
-            a_low = a_low - xp.where(a_low == 0, 0.0, 16 * U * xp.abs(a_low) + TINY)
-            a_high = a_high + xp.where(a_high == 0, 0.0, 16 * U * xp.abs(a_high) + TINY)
+            a_low, a_high = alpha_range(loss, s_low, s_high, y)
             low, high = xp.maximum(low, a_low), xp.minimum(high, a_high)
         gone = write(xp.zeros(n_old), xp.where(edit.row_removed, 1.0, 0.0)) > 0
         return xp.where(gone, 0.0, low), xp.where(gone, 0.0, high)
@@ -205,6 +204,17 @@ class Ball(Region):
             far = norm_up(xp.sum(xp.maximum(high - base, base - low) ** 2), edit.d)
         k = edit.d + 8
         return norm_down(gone + near**2, k), norm_up(gone + far**2, k)
+
+
+def alpha_range(loss, s_low, s_high, y):
+    """The alpha = -f'(q) of every score between s_low and s_high, rounded outward."""
+    q_low, q_high = loss.coordinate(s_low, y), loss.coordinate(s_high, y)
+    q_low, q_high = xp.minimum(q_low, q_high), xp.maximum(q_low, q_high)
+    q_low, q_high = q_low - 4 * U * xp.abs(q_low), q_high + 4 * U * xp.abs(q_high)
+    a_low, a_high = loss.dual_interval(q_high, y)[0], loss.dual_interval(q_low, y)[1]
+    # zeros are exact (screening); other ends may lie among the denormals
+    a_low = a_low - xp.where(a_low == 0, 0.0, 16 * U * xp.abs(a_low) + TINY)
+    return a_low, a_high + xp.where(a_high == 0, 0.0, 16 * U * xp.abs(a_high) + TINY)
 
 
 def box_scores(box, matrix: Matrix):

@@ -15,13 +15,12 @@ class Region:
 
     Attributes:
         gap: upper bound of the new duality gap at the trial pair behind it.
-        radius: sum_j lam_j (w*_j - c_j)^2 <= radius^2 for some c, if `primal`; lam_min ||x||^2 <= sum_j lam_j x_j^2.
+        length: upper bound of ||w* - c||_2 for the set's centre c, if `primal`.
         dual_radius: sum_i c_i (t*_i - m_i)^2 <= dual_radius^2 for some m, if `dual`.
     """
 
     gap: Any
-    radius: Any
-    lam_min: Any
+    length: Any
     dual_radius: Any
     primal: bool
     dual: bool
@@ -44,7 +43,13 @@ class Region:
 
 
 class Method:
-    """A way to bound: which edits it needs, and the regions it finds for each."""
+    """A way to bound: which edits it needs, and the regions it finds for each.
+
+    Attributes:
+        flat: True if it takes many candidates laid end to end.
+    """
+
+    flat: bool = True
 
     def check(self, problem) -> None:
         """Raise, naming the missing property, if the method does not apply."""

@@ -1,0 +1,167 @@
+"""The problem after a change, written out over all rows and columns, and its gradient with a bound on its error."""
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from jaxbounds.array import scatter_set, segment_sum, xp
+from jaxbounds.certificates.centre import extend, with_data
+from jaxbounds.edit import Edit
+from jaxbounds.host import HostMatrix, host_matrix
+from jaxbounds.interfaces import Loss, Penalty
+from jaxbounds.matrix import Dense
+from jaxbounds.model import Model, coordinate_pad, dual_vector_pad, lam_of, score_pad
+from jaxbounds.problem import dual_vector
+from jaxbounds.pytree import pytree
+from jaxbounds.rounding import TINY, U, up
+
+
+@pytree
+class Patched:
+    """Sparse data of which some rows and columns are replaced by listed entries (under tracing)."""
+
+    base: Any  # Sparse or Dense, (old n, old d)
+    keep_row: Any  # (n,) 1 where the old row stays
+    keep_col: Any  # (d,)
+    row: Any
+    col: Any
+    value: Any
+
+    @property
+    def shape(self):
+        """(n, d)."""
+        return self.keep_row.shape[0], self.keep_col.shape[0]
+
+    @property
+    def row_terms(self):
+        """Most summands in a row sum."""
+        return self.base.row_terms + min(self.value.shape[0], self.shape[1])
+
+    @property
+    def col_terms(self):
+        """Most summands in a column sum."""
+        return self.base.col_terms + min(self.value.shape[0], self.shape[0])
+
+    def matvec(self, w):
+        """X w."""
+        (n, d), old = self.shape, self.base.shape
+        kept = extend(self.base.matvec((self.keep_col * w)[: old[1]]), n) * self.keep_row
+        return kept + segment_sum(self.value * w[xp.minimum(self.col, d - 1)], self.row, n)
+
+    def rmatvec(self, t):
+        """X^T t."""
+        (n, d), old = self.shape, self.base.shape
+        kept = extend(self.base.rmatvec((self.keep_row * t)[: old[0]]), d) * self.keep_col
+        return kept + segment_sum(self.value * t[xp.minimum(self.row, n - 1)], self.col, d)
+
+    def map(self, fn):
+        """The matrix with fn applied to each entry (fn(0) = 0)."""
+        return Patched(self.base.map(fn), self.keep_row, self.keep_col, self.row, self.col, fn(self.value))
+
+
+def new_matrix(model: Model, edit: Edit) -> Any:
+    """X~ of an edit whose elements fill whole rows and columns (`prepare(..., whole=True)`)."""
+    matrix, (n, d) = host_matrix(with_data(model).matrix), (edit.n, edit.d)
+    R, Q = edit.rows.shape[0], edit.cols.shape[0]
+    live = (edit.row < R) & (edit.col < Q)
+    row = xp.where(live, edit.rows[xp.minimum(edit.row, R - 1)], n)
+    col = xp.where(live, edit.cols[xp.minimum(edit.col, Q - 1)], d)
+    value = xp.where(live, edit.new, 0.0)
+    keep_row = scatter_set(xp.ones(n), edit.rows, xp.where(edit.full, 0.0, 1.0))
+    keep_col = scatter_set(xp.ones(d), edit.cols, xp.where(edit.whole, 0.0, 1.0))
+    if not isinstance(matrix, HostMatrix):
+        if not isinstance(matrix, Dense):
+            return Patched(matrix, keep_row, keep_col, row, col, value)
+        old = matrix.values.astype(xp.float64)
+        base = xp.zeros_like(old, shape=(n, d)).at[: old.shape[0], : old.shape[1]].set(old)
+        return Dense((base * keep_row[:, None] * keep_col).at[row, col].set(value, mode="drop"))
+    row, col, value = row[live], col[live], value[live]
+    if not sp.issparse(matrix.values):
+        base = np.zeros((n, d))
+        base[: matrix.shape[0], : matrix.shape[1]] = matrix.values
+        base *= keep_row[:, None]
+        base *= keep_col
+        base[row, col] = value
+        return HostMatrix(base)
+    old = matrix.values.tocoo()
+    stays = (keep_row[old.row] * keep_col[old.col]) > 0
+    parts = ((old.data[stays], value), (old.row[stays], row), (old.col[stays], col))
+    data, rows, cols = (np.concatenate(pair) for pair in parts)
+    return HostMatrix(sp.csr_array((data.astype(np.float64), (rows, cols)), shape=(n, d)))
+
+
+@pytree
+class Gradient:
+    """A point w of the new problem, its scores, and grad P~(w) (the least element of the subdifferential).
+
+    `pad` bounds the error of g for the exact scores of w, and also what replacing them by `score` can change: for any
+    w', g + H (w' - w) differs from grad P~(w') by at most `pad`, H the Hessian of secant slopes from `score`.
+    """
+
+    w: Any  # (d,)
+    score: Any  # (n,) as computed
+    score_pad: Any  # (n,) bound on its error
+    q: Any  # (n,) natural coordinate
+    a: Any  # (n,) -f'(q)
+    a_pad: Any  # (n,) bound on its distance from -f' at the exact score
+    v: Any  # (d,) sum_i c_i t_i x_i at t = a
+    g: Any  # (d,)
+    pad: Any  # (d,)
+
+
+@pytree
+class NewProblem:
+    """P~ written out: data, targets, c (0 in removed rows) and penalty; `free` columns are not removed."""
+
+    loss: Loss
+    penalty: Penalty
+    matrix: Any
+    magnitude: Any  # |X~|
+    y: Any
+    c: Any
+    lam: Any  # (d,) strong convexity of the penalty
+    free: Any  # (d,)
+
+    def gradient(self, w) -> Gradient:
+        """The gradient at w, in two products with the data and three with its absolute values."""
+        loss, penalty, c = self.loss, self.penalty, self.c
+        score = self.matrix.matvec(w)
+        s_pad = score_pad(self.magnitude.matvec(xp.abs(w)), self.matrix.row_terms)
+        q = loss.coordinate(score, self.y)
+        a = loss.dual(q, self.y)
+        noise = 64 * U if loss.defined_by_ref else 16 * U  # a user's derivative is trusted to a few roundings
+        a_pad = loss.smoothness * coordinate_pad(q, s_pad) + noise * xp.abs(a) + TINY
+        v = dual_vector(loss, self.matrix, self.y, c, a)
+        v_pad = dual_vector_pad(self.magnitude, c, a) + up(self.magnitude.rmatvec(c * a_pad), self.matrix.col_terms)
+        low, high = penalty.subgradient(w)
+        own = xp.clip(v, low, high)
+        pad = up(v_pad + 8 * U * (xp.abs(own) + xp.abs(v)))
+        g, pad = xp.where(self.free, own - v, 0.0), xp.where(self.free, pad, 0.0)
+        return Gradient(w, score, s_pad, q, a, a_pad, v, g, pad)
+
+    def value(self, score, w):
+        """P~(w) at given scores."""
+        q = self.loss.coordinate(score, self.y)
+        return xp.sum(self.c * self.loss.value(q, self.y)) + xp.sum(self.penalty.value(w))
+
+    def slope_weights(self, q):
+        """c_i f''(q_i)."""
+        return self.c * self.loss.second(q, self.y)
+
+
+def renew(model: Model, edit: Edit) -> NewProblem:
+    """The new problem of an edit that lists whole rows and columns."""
+    matrix, n_old = new_matrix(model, edit), model.alpha.shape[0]
+    y = scatter_set(xp.concatenate([model.rows.target, xp.ones(edit.n - n_old)]), edit.rows, edit.target)
+    c = scatter_set(extend(model.rows.weight, edit.n), edit.rows, edit.weight) * edit.unit
+    free = scatter_set(xp.zeros(edit.d), edit.cols, xp.where(edit.col_removed, 1.0, 0.0)) == 0
+    lam = lam_of(edit.penalty, edit.d)
+    return NewProblem(model.problem.loss, edit.penalty, matrix, matrix.map(xp.abs), y, c, lam, free)
+
+
+def old_w(model: Model, edit: Edit):
+    """w^ with zeros in added and removed columns: (where the new problem starts, w^ itself)."""
+    w = extend(model.w.astype(xp.float64), edit.d)
+    gone = scatter_set(xp.zeros(edit.d), edit.cols, xp.where(edit.col_removed, 1.0, 0.0)) > 0
+    return xp.where(gone, 0.0, w), w
