@@ -2,9 +2,10 @@
 
 from jaxbounds.certificates.ball import Ball
 from jaxbounds.certificates.cached import Cached
+from jaxbounds.certificates.curvature import Curvature
 from jaxbounds.certificates.newton_pass import Pass
 from jaxbounds.certificates.partial import Partial
 from jaxbounds.certificates.region import Method, Region
 from jaxbounds.certificates.theorem1 import Theorem1
 
-__all__ = ["Ball", "Cached", "Method", "Partial", "Pass", "Region", "Theorem1"]
+__all__ = ["Ball", "Cached", "Curvature", "Method", "Partial", "Pass", "Region", "Theorem1"]

@@ -1,0 +1,122 @@
+"""Second-order certificates: Newton steps on the new problem, and the Hessian sandwich around where they end."""
+
+from typing import Any
+
+from jaxbounds.array import fori_loop, uses_jax, xp
+from jaxbounds.certificates.ellipsoid import Ellipsoid
+from jaxbounds.certificates.inverse import Hessian, invert, product
+from jaxbounds.certificates.ledger import Ledger
+from jaxbounds.certificates.newton_pass import explicit, gradient_ball, line_search, whole_edits
+from jaxbounds.certificates.partial import Partial
+from jaxbounds.certificates.region import Method
+from jaxbounds.certificates.renewed import Gradient, NewProblem, old_w, renew
+from jaxbounds.certificates.sandwich import sandwich
+from jaxbounds.pytree import pytree
+from jaxbounds.rounding import U, up
+
+_NEWTON = 12  # most Newton steps, half as many on tracers
+_ROUNDS = 4  # most sandwiches, half as many on tracers
+_NEAR = 1e-2  # the reference point is near enough when its ball is this fraction of the move
+
+
+@pytree
+class Curvature(Method):
+    """The Hessian sandwich around a point close to the new optimum: nearly exact, and exact for piecewise quadratics.
+
+    With secant slopes of the loss between lo and hi over all scores that cheaper certificates leave possible,
+    eta.w* lies within (1/2) ||eta||_M ||g||_M of eta.(w - H_lo^-1 g + M g/2), M = H_lo^-1 X^T C(hi-lo) X H_lo^-1. Newton
+    steps bring w close first. If no row can cross a kink, M = 0 and the answer is the new optimum itself.
+    Costs a few Hessians, n d^2 each (n^2 d if n < d, conjugate gradients if both are large); intersected with `Partial`.
+
+    Example:
+        >>> import numpy as np, jaxbounds as jb
+        >>> problem = jb.Problem(jb.losses.squared_hinge(), jb.penalties.l2(0.1))
+        >>> model = jb.fit(problem, np.eye(3), np.array([1.0, -1.0, 1.0]), tol=1e-12)
+        >>> bounds = jb.bound(model, jb.remove_rows([0]), jb.Curvature())
+        >>> bool(bounds.radius < 1e-12)
+        True
+
+    Source: interval Newton methods; the sandwich of the library's theory, section 4.5.
+    """
+
+    flat = False
+
+    def check(self, problem):
+        if problem.loss.smoothness is None:
+            raise ValueError(
+                f"Curvature needs a smooth loss (property A), and {problem.loss.name} is not; use Partial()"
+            )
+
+    def edits(self, model, change):
+        return whole_edits(model, change, "Curvature")
+
+    def certify(self, model, edits):
+        *cheaper, (edit, regions) = Partial().certify(model, edits)
+        ledger, problem = Ledger(model, edit), renew(model, edit)
+        scores = [region.scores(model, edit, problem.matrix) for region in regions]
+        low, high = scores[0]
+        for ends in scores[1:]:
+            low, high = xp.maximum(low, ends[0]), xp.minimum(high, ends[1])
+        found = second_order(problem, old_w(model, edit)[0], low, high, ledger.sigma_sq())
+        return (*cheaper, (edit, (*regions, *found)))
+
+
+def second_order(problem: NewProblem, w, low, high, sigma_sq) -> list[Ellipsoid]:
+    """Balls and sandwiches around the end of a few Newton steps from w, given intervals of the new scores."""
+    host = not uses_jax((w,))
+    strong = problem.penalty.strong_convexity is not None
+    start, at = w, problem.gradient(w)
+    if host:
+        for _ in range(_NEWTON):
+            if strong and _near(problem, at, start, sigma_sq):
+                break
+            at = newton_step(problem, at)
+    else:
+        at = fori_loop(0, _NEWTON // 2, lambda _, at: newton_step(problem, at), at)
+    found = []
+    if strong:
+        found.append(gradient_ball(problem, at, sigma_sq))
+        low, high = xp.maximum(low, found[0].low), xp.minimum(high, found[0].high)
+    last = xp.inf
+    for _ in range(_ROUNDS if host else _ROUNDS // 2):
+        found.append(one_sandwich(problem, at, low, high))
+        low, high = xp.maximum(low, found[-1].low), xp.minimum(high, found[-1].high)
+        size = xp.sum(high - low)
+        if host and not size < 0.9 * last:
+            break
+        last = size
+    return found
+
+
+def _near(problem: NewProblem, at: Gradient, start, sigma_sq) -> bool:
+    """Whether another Newton step is not worth its cost: at rounding level, or near enough if steps only converge."""
+    floor = xp.sum(at.g**2) <= 16 * xp.sum(at.pad**2)
+    if problem.loss.piecewise_quadratic:
+        return bool(floor)
+    moved = xp.sqrt(xp.sum((at.w - start) ** 2))
+    return bool(floor | (gradient_ball(problem, at, sigma_sq).length <= _NEAR * moved))
+
+
+def newton_step(problem: NewProblem, at: Gradient) -> Gradient:
+    """The gradient after a damped Newton step; coordinates held at a kink stay."""
+    low, high = problem.penalty.subgradient(xp.zeros_like(at.w))
+    moving = problem.free & ((low == high) | (at.w != 0) | (at.g != 0))
+    ridge = xp.where(moving, problem.penalty.second(at.w), 1.0)
+    weights = problem.slope_weights(at.q)
+    inverse = invert(Hessian(problem.matrix, problem.magnitude, weights, ridge, moving), problem.penalty.strong_convexity is not None)
+    p = inverse.apply(xp.where(moving, -at.g, 0.0)[:, None])
+    return problem.gradient(line_search(problem, at, p[:, 0], product(problem.matrix, p)[:, 0], low < high))
+
+
+def one_sandwich(problem: NewProblem, at: Gradient, low, high) -> Ellipsoid:
+    """The sandwich at one point, for new scores between low and high."""
+    loss, y = problem.loss, problem.y
+    q_low, q_high = loss.coordinate(low, y), loss.coordinate(high, y)
+    q_low, q_high = xp.minimum(q_low, q_high), xp.maximum(q_low, q_high)
+    d_low, d_high = q_low - at.q, q_high - at.q
+    rounding = 4 * U * (xp.abs(q_low) + xp.abs(at.q)), 4 * U * (xp.abs(q_high) + xp.abs(at.q))
+    slope_low, slope_high = loss.secant(at.q, d_low - rounding[0], d_high + rounding[1], y)
+    radius, shape, pad, centre = sandwich(
+        problem, at, slope_low, slope_high, problem.free, problem.penalty.quadratic
+    )
+    return explicit(problem, at, radius, shape, pad, centre)
