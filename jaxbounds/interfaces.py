@@ -155,11 +155,13 @@ class Penalty(abc.ABC):
         dual_bound: kappa if |v_j| <= kappa is needed (psi* finite), else None.
         smooth: True if psi_j has no kinks.
         quadratic: True if psi_j = lam/2 w^2, so that u = v / lam.
+        piecewise_quadratic: True if psi_j = lam/2 w^2 + l1 |w|, lam and l1 possibly 0.
     """
 
     name: str = "penalty"
     smooth: bool = False
     quadratic: bool = False
+    piecewise_quadratic: bool = False
     strong_convexity: Any
     dual_bound: Any = None
 

@@ -38,6 +38,7 @@ class L2(Penalty):
     name = "l2"
     smooth = True
     quadratic = True
+    piecewise_quadratic = True
 
     @property
     def strong_convexity(self):
@@ -81,6 +82,7 @@ class ElasticNet(Penalty):
     lam: jax.Array
     l1: jax.Array
     name = "elastic_net"
+    piecewise_quadratic = True
 
     @property
     def strong_convexity(self):
@@ -130,6 +132,7 @@ class L1(Penalty):
 
     kappa: jax.Array
     name = "l1"
+    piecewise_quadratic = True
     strong_convexity = None
 
     @property

@@ -1,16 +1,16 @@
 """Second-order certificates: Newton steps on the new problem, and the Hessian sandwich around where they end."""
 
-from typing import Any
+from dataclasses import replace
 
 from jaxbounds.array import fori_loop, uses_jax, xp
 from jaxbounds.certificates.ellipsoid import Ellipsoid
-from jaxbounds.certificates.inverse import Hessian, invert, product
 from jaxbounds.certificates.ledger import Ledger
-from jaxbounds.certificates.newton_pass import explicit, gradient_ball, line_search, whole_edits
+from jaxbounds.certificates.newton_pass import explicit, gradient_ball, whole_edits
 from jaxbounds.certificates.partial import Partial
 from jaxbounds.certificates.region import Method
 from jaxbounds.certificates.renewed import Gradient, NewProblem, old_w, renew
 from jaxbounds.certificates.sandwich import sandwich
+from jaxbounds.certificates.steps import newton_step
 from jaxbounds.pytree import pytree
 from jaxbounds.rounding import U, up
 
@@ -24,9 +24,10 @@ class Curvature(Method):
     """The Hessian sandwich around a point close to the new optimum: nearly exact, and exact for piecewise quadratics.
 
     With secant slopes of the loss between lo and hi over all scores that cheaper certificates leave possible,
-    eta.w* lies within (1/2) ||eta||_M ||g||_M of eta.(w - H_lo^-1 g + M g/2), M = H_lo^-1 X^T C(hi-lo) X H_lo^-1. Newton
-    steps bring w close first. If no row can cross a kink, M = 0 and the answer is the new optimum itself.
-    Costs a few Hessians, n d^2 each (n^2 d if n < d, conjugate gradients if both are large); intersected with `Partial`.
+    eta.w* lies within (1/2) ||eta||_M ||g||_M of eta.(w - H_lo^-1 g + M g/2), M = H_lo^-1 X^T C (hi-lo) X H_lo^-1.
+    Newton steps bring w close first. If no row can cross a kink, M = 0 and the answer is the new optimum itself. Columns
+    of an L1 part count as smooth once their zeros and signs are certain. Costs a few Hessians: n d^2 each, n^2 d if
+    n < d, conjugate gradients if both are large. Intersected with `Partial`.
 
     Example:
         >>> import numpy as np, jaxbounds as jb
@@ -70,9 +71,9 @@ def second_order(problem: NewProblem, w, low, high, sigma_sq) -> list[Ellipsoid]
         for _ in range(_NEWTON):
             if strong and _near(problem, at, start, sigma_sq):
                 break
-            at = newton_step(problem, at)
+            at = newton_step(problem, at, sigma_sq)
     else:
-        at = fori_loop(0, _NEWTON // 2, lambda _, at: newton_step(problem, at), at)
+        at = fori_loop(0, _NEWTON // 2, lambda _, at: newton_step(problem, at, sigma_sq), at)
     found = []
     if strong:
         found.append(gradient_ball(problem, at, sigma_sq))
@@ -97,26 +98,39 @@ def _near(problem: NewProblem, at: Gradient, start, sigma_sq) -> bool:
     return bool(floor | (gradient_ball(problem, at, sigma_sq).length <= _NEAR * moved))
 
 
-def newton_step(problem: NewProblem, at: Gradient) -> Gradient:
-    """The gradient after a damped Newton step; coordinates held at a kink stay."""
-    low, high = problem.penalty.subgradient(xp.zeros_like(at.w))
-    moving = problem.free & ((low == high) | (at.w != 0) | (at.g != 0))
-    ridge = xp.where(moving, problem.penalty.second(at.w), 1.0)
-    weights = problem.slope_weights(at.q)
-    inverse = invert(Hessian(problem.matrix, problem.magnitude, weights, ridge, moving), problem.penalty.strong_convexity is not None)
-    p = inverse.apply(xp.where(moving, -at.g, 0.0)[:, None])
-    return problem.gradient(line_search(problem, at, p[:, 0], product(problem.matrix, p)[:, 0], low < high))
-
-
 def one_sandwich(problem: NewProblem, at: Gradient, low, high) -> Ellipsoid:
     """The sandwich at one point, for new scores between low and high."""
-    loss, y = problem.loss, problem.y
+    loss, penalty, y, concrete = problem.loss, problem.penalty, problem.y, not uses_jax((at.w,))
     q_low, q_high = loss.coordinate(low, y), loss.coordinate(high, y)
     q_low, q_high = xp.minimum(q_low, q_high), xp.maximum(q_low, q_high)
-    d_low, d_high = q_low - at.q, q_high - at.q
-    rounding = 4 * U * (xp.abs(q_low) + xp.abs(at.q)), 4 * U * (xp.abs(q_high) + xp.abs(at.q))
-    slope_low, slope_high = loss.secant(at.q, d_low - rounding[0], d_high + rounding[1], y)
-    radius, shape, pad, centre = sandwich(
-        problem, at, slope_low, slope_high, problem.free, problem.penalty.quadratic
-    )
-    return explicit(problem, at, radius, shape, pad, centre)
+    d_low = q_low - at.q - 4 * U * (xp.abs(q_low) + xp.abs(at.q))
+    d_high = q_high - at.q + 4 * U * (xp.abs(q_high) + xp.abs(at.q))
+    slope_low, slope_high = loss.secant(at.q, d_low, d_high, y)
+    mask, two_sided = problem.free, penalty.quadratic
+    if penalty.piecewise_quadratic and not two_sided:
+        off = up(problem.c * slope_high * xp.maximum(xp.abs(d_low), xp.abs(d_high)), 8)
+        off = at.pad + up(problem.magnitude.rmatvec(off), problem.matrix.col_terms)
+        at, mask, certain = screened(problem, at, off)
+        two_sided = concrete and bool(certain)
+    radius, shape, pad, centre = sandwich(problem, at, slope_low, slope_high, mask, two_sided)
+    return explicit(problem, at, radius, shape, pad, centre, ~mask)
+
+
+def screened(problem: NewProblem, at: Gradient, off):
+    """(gradient of the reduced problem, columns that stay in it, whether all their signs are certain).
+
+    v* lies within `off` of v: inside the kink's interval w*_j = 0, beyond it w*_j has that side's sign, and psi_j may
+    be taken for a quadratic.
+    """
+    penalty = problem.penalty
+    low, high = penalty.subgradient(xp.zeros_like(at.w))
+    reach = off + 4 * U * (xp.abs(at.v) + xp.abs(low) + xp.abs(high))
+    zero = (at.v - reach > low) & (at.v + reach < high)
+    positive, negative = at.v - reach > high, at.v + reach < low
+    mask = problem.free & ~zero
+    w = xp.where(mask, at.w, 0.0)
+    at = problem.gradient(w)
+    slope = penalty.second(w) * w + xp.where(positive, high, low)
+    pad = up(at.pad + 8 * U * (xp.abs(slope) + xp.abs(at.v)))
+    certain = xp.all(~mask | positive | negative)
+    return replace(at, g=xp.where(certain, slope - at.v, at.g), pad=xp.where(certain, pad, at.pad)), mask, certain

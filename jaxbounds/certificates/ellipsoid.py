@@ -65,6 +65,7 @@ class Ellipsoid(Region):
     shape: Shape
     pad: Any
     centre: Any  # (d,)
+    still: Any  # (d,) columns where w* is 0 for certain, as the centre is
     a: Any  # (n,)
     a_pad: Any  # (n,)
     low: Any  # (n,)
@@ -81,8 +82,7 @@ class Ellipsoid(Region):
     def coordinates(self, model: Model, edit: Edit):
         """(lower, upper) of every coefficient."""
         half = up(self.radius * self.shape.of_axes() + self.pad) + 2 * U * xp.abs(self.centre)
-        gone = scatter_set(xp.zeros(edit.d), edit.cols, xp.where(edit.col_removed, 1.0, 0.0)) > 0
-        return xp.where(gone, 0.0, self.centre - half), xp.where(gone, 0.0, self.centre + half)
+        return xp.where(self.still, 0.0, self.centre - half), xp.where(self.still, 0.0, self.centre + half)
 
     def scores(self, model: Model, edit: Edit, matrix: Matrix):
         """(lower, upper) of x.w* for each row x of a matrix."""

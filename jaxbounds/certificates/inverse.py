@@ -114,7 +114,8 @@ def _full(hessian: Hessian, least) -> Inverse:
     P = inverse_of(H)
     E = xp.eye(d) - dot(H, P)
     size = xp.sqrt(xp.sum(P**2)) * (1 + growth(d * d + 4))
-    off = growth(n + 8) * xp.sum(hessian.h * hessian.magnitude.map(xp.square).matvec(xp.ones(d))) + 4 * U * xp.max(ridge)
+    trace = xp.sum(hessian.h * hessian.magnitude.map(xp.square).matvec(xp.ones(d)))
+    off = growth(n + 8) * trace + 4 * U * xp.max(ridge)
     off = off + growth(d + 4) * xp.sqrt(xp.sum(H**2))
     eps = up(norm_up(xp.sum(E**2), d * d + 4) + (off + d * TINY) * size, d)
     eps = xp.where(eps < 0.5, eps, xp.inf)  # also where it is not a number

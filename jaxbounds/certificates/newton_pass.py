@@ -1,13 +1,12 @@
 """A few conjugate-gradient steps on the new problem, and the ball that one exact gradient gives there."""
 
-from typing import Any
-
-from jaxbounds.array import fori_loop, scatter_set, xp
+from jaxbounds.array import scatter_set, xp
 from jaxbounds.certificates.ellipsoid import Diagonal, Ellipsoid, Shape, interval
 from jaxbounds.certificates.ledger import Ledger
 from jaxbounds.certificates.partial import Partial, primal_step
 from jaxbounds.certificates.region import Method
 from jaxbounds.certificates.renewed import Gradient, NewProblem, old_w, renew
+from jaxbounds.certificates.steps import cg_step
 from jaxbounds.edit import prepare
 from jaxbounds.kinds import SetElements
 from jaxbounds.model import excess_bounds
@@ -52,8 +51,9 @@ class Pass(Method):
         *cheaper, (edit, regions) = Partial().certify(model, edits)
         ledger, problem = Ledger(model, edit), renew(model, edit)
         w = _touched_columns(ledger, old_w(model, edit)[0])
-        at = cg_step(problem, problem.gradient(w), self.cg_steps)
-        return (*cheaper, (edit, (*regions, gradient_ball(problem, at, ledger.sigma_sq()))))
+        sigma_sq = ledger.sigma_sq()
+        at = cg_step(problem, problem.gradient(w), sigma_sq, self.cg_steps)
+        return (*cheaper, (edit, (*regions, gradient_ball(problem, at, sigma_sq))))
 
 
 def need_both(problem, name: str) -> None:
@@ -84,43 +84,6 @@ def _touched_columns(ledger: Ledger, w):
     return scatter_set(w, ledger.edit.cols, primal_step(ledger, columns))
 
 
-def cg_step(problem: NewProblem, at: Gradient, steps: int) -> Gradient:
-    """The gradient after a damped Newton step by conjugate gradients; coordinates held at a kink stay."""
-    penalty, matrix = problem.penalty, problem.matrix
-    low, high = penalty.subgradient(xp.zeros_like(at.w))
-    moving = problem.free & ((low == high) | (at.w != 0) | (at.g != 0))
-    weights, ridge = problem.slope_weights(at.q), penalty.second(at.w)
-
-    def product(p):
-        scores = matrix.matvec(p)
-        return xp.where(moving, ridge * p + matrix.rmatvec(weights * scores), 0.0), scores
-
-    def step(_, state):
-        p, scores, r, direction, rr = state
-        image, along = product(direction)
-        curvature = xp.sum(direction * image)
-        size = xp.where(curvature > 0, rr / xp.where(curvature > 0, curvature, 1.0), 0.0)
-        p, scores, r = p + size * direction, scores + size * along, r - size * image
-        new = xp.sum(r * r)
-        return p, scores, r, r + xp.where(rr > 0, new / xp.where(rr > 0, rr, 1.0), 0.0) * direction, new
-
-    b = xp.where(moving, -at.g, 0.0)
-    start = xp.zeros_like(b), xp.zeros_like(at.score), b, b, xp.sum(b * b)
-    p, scores = fori_loop(0, steps, step, start)[:2]
-    return problem.gradient(line_search(problem, at, p, scores, low < high))
-
-
-def line_search(problem: NewProblem, at: Gradient, p, scores, kinked) -> Any:
-    """The best of w and a few steps along p; coordinates with a kink stop at 0 instead of changing sign."""
-    best, level = at.w, problem.value(at.score, at.w)
-    for size in (1.0, 0.5, 0.25, 0.1, 0.02):
-        w = at.w + size * p
-        w = xp.where(kinked & (w * at.w < 0), 0.0, w)
-        value = problem.value(at.score + size * scores, w)
-        best, level = xp.where(value < level, w, best), xp.where(value < level, value, level)
-    return best
-
-
 def gradient_ball(problem: NewProblem, at: Gradient, sigma_sq) -> Ellipsoid:
     """The ball of one gradient: half the way to w - g/lam, and shrunk if the penalty is a quadratic."""
     lam, d = problem.lam, problem.lam.shape[0]
@@ -132,10 +95,10 @@ def gradient_ball(problem: NewProblem, at: Gradient, sigma_sq) -> Ellipsoid:
     # the centre moves with the error of g, by less than that
     radius = norm_up(xp.sum(at.g**2 / lam), d + 4) / (2 + rho) + norm_up(xp.sum(at.pad**2 / lam), d + 4)
     rounding = 4 * U * norm_up(xp.sum((xp.abs(at.w) + xp.abs(at.g) / lam) ** 2), d + 4)
-    return explicit(problem, at, up(radius, 16), Diagonal(lam), up(rounding), centre)
+    return explicit(problem, at, up(radius, 16), Diagonal(lam), up(rounding), centre, ~problem.free)
 
 
-def explicit(problem: NewProblem, at: Gradient, radius, shape: Shape, pad, centre) -> Ellipsoid:
+def explicit(problem: NewProblem, at: Gradient, radius, shape: Shape, pad, centre, still) -> Ellipsoid:
     """The ellipsoid, with what it says of the training rows and with the dual ball at t = a(w), where F = 0."""
     matrix = problem.matrix
     low, high = interval(matrix, problem.magnitude, radius, shape, pad, centre)
@@ -143,4 +106,4 @@ def explicit(problem: NewProblem, at: Gradient, radius, shape: Shape, pad, centr
     excess, square = xp.sum(excess), xp.sum((xp.abs(e) + e_pad) ** 2 * problem.lam)
     terms = at.w.shape[0] + 8
     gap, dual = up(excess + square / 2, terms), up((excess + square / 4) * problem.loss.smoothness, terms)
-    return Ellipsoid(gap, radius, shape, pad, centre, at.a, at.a_pad, low, high, up(root(dual)))
+    return Ellipsoid(gap, radius, shape, pad, centre, still, at.a, at.a_pad, low, high, up(root(dual)))

@@ -2,8 +2,8 @@
 
     w* - w = -K^-1 g,   H_lo^-1 - M <= K^-1 <= H_lo^-1,   M = H_lo^-1 X^T diag(c (hi - lo)) X H_lo^-1
 
-so eta.w* lies within (1/2) ||eta||_M ||g||_M of eta.(w - H_lo^-1 g + M g / 2). Of a penalty that is not a quadratic only
-H_lo is known: then within (1/2) ||eta||_{H_lo^-1} ||g||_{H_lo^-1} of eta.(w - H_lo^-1 g / 2).
+so eta.w* lies within (1/2) ||eta||_M ||g||_M of eta.(w - H_lo^-1 g + M g / 2). Of a penalty that is not a quadratic
+only H_lo is known: then within (1/2) ||eta||_{H_lo^-1} ||g||_{H_lo^-1} of eta.(w - H_lo^-1 g / 2).
 """
 
 from typing import Any
