@@ -17,6 +17,7 @@ from jaxbounds.changes import (
     set_targets,
     set_weights,
 )
+from jaxbounds.decisions import Decision, DistanceBelow, LabelsKnown, decide
 from jaxbounds.interop import from_sklearn, load_svmlight
 from jaxbounds.model import Model
 from jaxbounds.problem import Problem
@@ -27,9 +28,10 @@ from jaxbounds.sweeps import EachBounds, bound_each
 __version__ = "0.1.0"
 
 __all__ = [
-    "Bounds", "Cached", "ChangeBatch", "Curvature", "EachBounds", "FitWarning", "Interval", "Model", "Partial", "Pass",
-    "Problem", "Status", "Theorem1", "add_columns", "add_rows", "bound", "bound_each", "certificates", "combine",
-    "each_penalty", "each_row_removed", "each_target_flipped", "fit", "from_sklearn", "load_svmlight", "losses",
-    "penalties", "refit", "remove_columns", "remove_rows", "set_columns", "set_elements", "set_penalty", "set_rows",
-    "set_targets", "set_weights", "solvers", "stack", "testing",
+    "Bounds", "Cached", "ChangeBatch", "Curvature", "Decision", "DistanceBelow", "EachBounds", "FitWarning",
+    "Interval", "LabelsKnown", "Model", "Partial", "Pass", "Problem", "Status", "Theorem1", "add_columns",
+    "add_rows", "bound", "bound_each", "certificates", "combine", "decide", "each_penalty", "each_row_removed",
+    "each_target_flipped", "fit", "from_sklearn", "load_svmlight", "losses", "penalties", "refit",
+    "remove_columns", "remove_rows", "set_columns", "set_elements", "set_penalty", "set_rows", "set_targets",
+    "set_weights", "solvers", "stack", "testing",
 ]  # fmt: skip

@@ -25,9 +25,9 @@ class Curvature(Method):
 
     With secant slopes of the loss between lo and hi over all scores that cheaper certificates leave possible,
     eta.w* lies within (1/2) ||eta||_M ||g||_M of eta.(w - H_lo^-1 g + M g/2), M = H_lo^-1 X^T C (hi-lo) X H_lo^-1.
-    Newton steps bring w close first. If no row can cross a kink, M = 0 and the answer is the new optimum itself. Columns
-    of an L1 part count as smooth once their zeros and signs are certain. Costs a few Hessians: n d^2 each, n^2 d if
-    n < d, conjugate gradients if both are large. Intersected with `Partial`.
+    Newton steps bring w close first. If no row can cross a kink, M = 0 and the answer is the new optimum itself.
+    Columns of an L1 part count as smooth once their zeros and signs are certain. Costs a few Hessians: n d^2 each,
+    n^2 d if n < d, conjugate gradients if both are large. Intersected with `Partial`.
 
     Example:
         >>> import numpy as np, jaxbounds as jb
