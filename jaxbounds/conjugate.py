@@ -58,6 +58,21 @@ def parameters(params) -> tuple:
     return tuple(parameter(f"params[{i}]", p, above=None, max_ndim=8) for i, p in enumerate(params))
 
 
+def domain_ends(domain):
+    """A user's (lo, hi) of the feasible alpha as two float64 scalars, or None."""
+    if domain is None:
+        return None
+    if not isinstance(domain, (tuple, list)) or len(domain) != 2:
+        raise TypeError(f"domain must be a pair (lo, hi) of the feasible alpha, got {domain!r}; write (0.0, 1.0)")
+    with jax.enable_x64(True):
+        if is_traced(domain):
+            return tuple(jnp.asarray(end, jnp.float64) for end in domain)
+        ends = np.array([float(end) for end in domain])
+        if not ends[0] < ends[1]:
+            raise ValueError(f"domain = {domain!r} is empty; give the lower end first")
+        return tuple(jax.device_put(ends))
+
+
 def check_callable(required: dict, **optional) -> None:
     """Raise unless every given function can be called; None stands for an optional one that was not supplied."""
     for name, fn in {**required, **optional}.items():

@@ -15,6 +15,7 @@ import numpy as np
 from jaxbounds.array import uses_jax, xp
 from jaxbounds.pytree import in_float64
 from jaxbounds.rounding import U
+from jaxbounds.secant import reach, usable
 
 
 def _numeric(method):
@@ -54,12 +55,16 @@ class Loss(abc.ABC):
         nonnegative: True if f >= 0 is known.
         smoothness: upper bound of f'' (= 1/gamma, property A), a float64 scalar, or None.
         defined_by_ref: True if alpha is only known through coordinates `ref` with alpha = -f'(ref) (users' losses).
+        piecewise_quadratic: True if f' is continuous and piecewise linear; `kinks` are where its slope changes.
+        kinks: tuple of float64 scalars, increasing; () unless piecewise_quadratic.
     """
 
     name: str = "loss"
     classification: bool = True
     nonnegative: bool = True
     defined_by_ref: bool = False
+    piecewise_quadratic: bool = False
+    kinks: Any = ()
     smoothness: Any
 
     def __init_subclass__(cls):
@@ -118,6 +123,24 @@ class Loss(abc.ABC):
     @abc.abstractmethod
     def curvature(self, lo, hi, y) -> tuple[jax.Array, jax.Array]:
         """(min, max) of f'' for q in [lo, hi], rounded outward; a kink in the interval counts with both sides."""
+
+    @_numeric
+    def secant(self, q, lo, hi, y) -> tuple[jax.Array, jax.Array]:
+        """Range of the secant slopes (f'(q + d) - f'(q)) / d over d in [lo, hi], rounded outward.
+
+        At d = 0 the slope is f''(q), on both sides of a kink. Losses with `piecewise_quadratic` give low == high where
+        no kink is crossed. Numbers below the smallest normal float may count as 0.
+
+        Args:
+            q: coordinates; lo <= hi: changes of the coordinate, possibly infinite.
+
+        Returns:
+            (low, high) in [0, smoothness]; all of it where a number is NaN or the range is empty.
+        """
+        known, (left, right) = usable(q, lo, hi, y), reach(q, lo, hi)
+        low, high = self.curvature(xp.minimum(q, left), xp.maximum(q, right), y)
+        most = xp.inf if self.smoothness is None else self.smoothness
+        return xp.where(known & (low > 0), low, 0.0), xp.where(known & (high < most), high, most)
 
     @_numeric
     def step_point(self, q, alpha, y, kappa) -> jax.Array:

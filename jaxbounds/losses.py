@@ -15,6 +15,7 @@ from jaxbounds.interfaces import Loss
 from jaxbounds.logistic import Logistic
 from jaxbounds.pytree import pytree
 from jaxbounds.rounding import U
+from jaxbounds.secant import piecewise_curvature, piecewise_secant, usable
 from jaxbounds.user_functions import from_margin, from_score
 
 __all__ = [
@@ -34,24 +35,21 @@ def _unit_domain(y):
     return xp.zeros_like(y), xp.ones_like(y)
 
 
-def _touches(lo, hi, a, b, value, size):
-    """Curvature range of a function with f'' = value on (a, b) and 0 outside; `size` bounds the error of a and b."""
-    pad = 4 * U * size
-    inside = (lo > a + pad) & (hi < b - pad)
-    outside = (hi < a - pad) | (lo > b + pad)
-    return xp.where(inside, value, 0.0), xp.where(outside, 0.0, value)
-
-
 @pytree
 class SmoothedHinge(Loss):
     """Hinge with a quadratic piece of length gamma: 0, (1-m)^2/(2 gamma), 1 - m - gamma/2. See `smoothed_hinge`."""
 
     gamma: jax.Array
     name = "smoothed_hinge"
+    piecewise_quadratic = True
 
     @property
     def smoothness(self):
         return 1.0 / self.gamma
+
+    @property
+    def kinks(self):
+        return 1.0 - self.gamma, xp.ones_like(self.gamma)
 
     def value(self, q, y):
         r = xp.maximum(1.0 - q, 0.0)
@@ -85,7 +83,10 @@ class SmoothedHinge(Loss):
         return xp.where((r >= 0) & (r <= self.gamma), 1.0 / self.gamma, 0.0)
 
     def curvature(self, lo, hi, y):
-        return _touches(lo, hi, 1.0 - self.gamma, 1.0, 1.0 / self.gamma, 1.0 + self.gamma)
+        return piecewise_curvature(lo, hi, 1.0 - self.gamma, 1.0, 1.0 / self.gamma, 1.0 + self.gamma)
+
+    def secant(self, q, lo, hi, y):
+        return piecewise_secant(q, lo, hi, y, (1.0, -self.gamma), (1.0, 0.0), self.gamma, 1.0 / self.gamma)
 
     def dual_step(self, q, alpha, y, kappa):
         step = (1.0 - q - self.gamma * alpha) / (self.gamma + kappa)
@@ -135,10 +136,15 @@ class SquaredHinge(Loss):
     """max(0, 1 - m)^2 / 2. See `squared_hinge`."""
 
     name = "squared_hinge"
+    piecewise_quadratic = True
 
     @property
     def smoothness(self):
         return xp.ones((), xp.float64)
+
+    @property
+    def kinks(self):
+        return (xp.ones((), xp.float64),)
 
     def value(self, q, y):
         return xp.maximum(1.0 - q, 0.0) ** 2 / 2
@@ -163,6 +169,9 @@ class SquaredHinge(Loss):
     def curvature(self, lo, hi, y):
         return xp.where(hi < 1.0, 1.0, 0.0), xp.where(lo <= 1.0, 1.0, 0.0)
 
+    def secant(self, q, lo, hi, y):
+        return piecewise_secant(q, lo, hi, y, (-xp.inf, 0.0), (1.0, 0.0), xp.inf, 1.0)
+
     def dual_step(self, q, alpha, y, kappa):
         return xp.maximum(alpha + (1.0 - q - alpha) / (1.0 + kappa), 0.0)
 
@@ -173,6 +182,7 @@ class Squared(Loss):
 
     name = "squared"
     classification = False
+    piecewise_quadratic = True
 
     @property
     def smoothness(self):
@@ -202,6 +212,9 @@ class Squared(Loss):
     def curvature(self, lo, hi, y):
         return xp.ones_like(lo), xp.ones_like(hi)
 
+    def secant(self, q, lo, hi, y):
+        return xp.where(usable(q, lo, hi, y), 1.0, 0.0), xp.ones_like(q)
+
     def dual_step(self, q, alpha, y, kappa):
         return alpha - (q + alpha) / (1.0 + kappa)
 
@@ -213,10 +226,15 @@ class Huber(Loss):
     delta: jax.Array
     name = "huber"
     classification = False
+    piecewise_quadratic = True
 
     @property
     def smoothness(self):
         return xp.ones_like(self.delta)
+
+    @property
+    def kinks(self):
+        return -self.delta, self.delta
 
     def value(self, q, y):
         r = xp.abs(q)
@@ -244,7 +262,10 @@ class Huber(Loss):
         return xp.where(xp.abs(q) <= self.delta, 1.0, 0.0)
 
     def curvature(self, lo, hi, y):
-        return _touches(lo, hi, -self.delta, self.delta, 1.0, 0.0)
+        return piecewise_curvature(lo, hi, -self.delta, self.delta, 1.0, 0.0)
+
+    def secant(self, q, lo, hi, y):
+        return piecewise_secant(q, lo, hi, y, (-self.delta, 0.0), (self.delta, 0.0), 2.0 * self.delta, 1.0)
 
     def dual_step(self, q, alpha, y, kappa):
         return xp.clip(alpha - (q + alpha) / (1.0 + kappa), -self.delta, self.delta)

@@ -101,6 +101,7 @@ def _check_loss_at(loss, q, target):
     if smoothness is not None:
         _smooth(fail, loss, q, y, f, a, smoothness)
     _second(fail, loss, q, y, a, smoothness)
+    _secant(fail, loss, q, y, a)
     _loss_duality(fail, loss, q, y, f, a)
     if smoothness is not None or not loss.defined_by_ref:
         _dual_step(fail, loss, q, y, a)
@@ -129,9 +130,8 @@ def _smooth(fail, loss, q, y, f, a, smoothness):
 
 def _second(fail, loss, q, y, a, smoothness):
     second = loss.second(q, y)
-    bad = ~(second >= -_SLACK) if smoothness is None else ~(
-        (second >= -_SLACK * smoothness) & (second <= smoothness * (1 + 1e-6))
-    )
+    slack, most = (_SLACK, np.inf) if smoothness is None else (_SLACK * smoothness, smoothness * (1 + 1e-6))
+    bad = ~((second >= -slack) & (second <= most))
     if bad.any():
         i = int(np.argmax(bad))
         bound = "at least 0" if smoothness is None else f"in [0, {smoothness:g}]"
@@ -139,16 +139,30 @@ def _second(fail, loss, q, y, a, smoothness):
             f"the second derivative at q = {q[i]:g} is {second[i]:g}, but must be {bound}",
             "correct `second` or `smoothness`, or supply `second` where automatic differentiation fails",
         )
-    low, high = loss.curvature(q[:-1], q[1:], y[1:])
-    rise, step = a[:-1] - a[1:], np.diff(q)
-    noise = 1e-12 * (np.abs(a[1:]) + np.abs(a[:-1]))
-    high = np.where(np.isinf(high), 1e300, high)
+    k = np.arange(len(q) - 1)
+    _rise(fail, q, a, k, k + 1, loss.curvature(q[:-1], q[1:], y[1:]), "curvature range")
+
+
+def _secant(fail, loss, q, y, a):
+    k, last = np.arange(len(q)), len(q) - 1
+    for reach in (1, 5, 25):
+        left, right = np.maximum(k - reach, 0), np.minimum(k + reach, last)
+        slopes = loss.secant(q, q[left] - q, q[right] - q, y)
+        for other in (left, np.maximum(k - 1, 0), np.minimum(k + 1, last), right):
+            _rise(fail, q, a, k, other, slopes, "range of secant slopes")
+
+
+def _rise(fail, q, a, start, end, slopes, what):
+    low, high = slopes[0], np.where(np.isinf(slopes[1]), 1e300, slopes[1])
+    step = np.abs(q[end] - q[start])
+    rise = (a[start] - a[end]) * np.sign(end - start)
+    noise = 1e-12 * (np.abs(a[start]) + np.abs(a[end]))
     bad = ~((rise >= low * step * (1 - 1e-6) - noise) & (rise <= high * step * (1 + 1e-6) + noise))
     if bad.any():
         i = int(np.argmax(bad))
         fail(
-            f"between q = {q[i]:g} and {q[i + 1]:g} the derivative rises by {rise[i]:g}, which contradicts the "
-            f"curvature range [{low[i]:g}, {high[i]:g}] there",
+            f"between q = {q[start[i]]:g} and {q[end[i]]:g} the derivative rises by {rise[i]:g}, which contradicts the "
+            f"{what} [{low[i]:g}, {high[i]:g}] there",
             "correct `curvature_range`, or leave it out",
         )
 

@@ -10,10 +10,6 @@ A function and its derivative are trusted to a relative error of 16 units of rou
 from collections.abc import Callable
 from typing import Any
 
-import jax
-import jax.numpy as jnp
-import numpy as np
-
 from jaxbounds.array import xp
 from jaxbounds.conjugate import (
     NOISE,
@@ -23,6 +19,7 @@ from jaxbounds.conjugate import (
     check_scalar,
     curvature_bound,
     derivative_of,
+    domain_ends,
     elementwise,
     enclosed_bound,
     implicit,
@@ -31,8 +28,9 @@ from jaxbounds.conjugate import (
     parameters,
 )
 from jaxbounds.interfaces import Loss, Penalty
-from jaxbounds.pytree import is_traced, pytree, static
+from jaxbounds.pytree import pytree, static
 from jaxbounds.rounding import U
+from jaxbounds.secant import sharpened
 
 
 @pytree
@@ -124,6 +122,13 @@ class FunctionLoss(Loss):
         low, high = (elementwise(lambda *a, i=i: fn(*a)[i], args, self.params) for i in (0, 1))  # type: ignore[reportOptionalCall]
         return low * (1 - NOISE), high * (1 + NOISE)
 
+    def secant(self, q, lo, hi, y):
+        whole = super().secant(q, lo, hi, y)
+        if self.curvature_range is None or self.smoothness is None:
+            return whole
+        slope, curvature = (lambda r: self._slope(r, y)), (lambda a, b: self.curvature(a, b, y))
+        return sharpened(whole, slope, curvature, NOISE, q, lo, hi, y)
+
     def step_point(self, q, alpha, y, kappa):
         def residual(m):
             return m - q + kappa * (self._slope(m, y) + alpha)
@@ -138,20 +143,6 @@ class FunctionLoss(Loss):
         return self.dual(self.step_point(q, alpha, y, kappa), y)
 
 
-def _bounds(domain):
-    if domain is None:
-        return None
-    if not isinstance(domain, (tuple, list)) or len(domain) != 2:
-        raise TypeError(f"domain must be a pair (lo, hi) of the feasible alpha, got {domain!r}; write (0.0, 1.0)")
-    with jax.enable_x64(True):
-        if is_traced(domain):
-            return tuple(jnp.asarray(end, jnp.float64) for end in domain)
-        ends = np.array([float(end) for end in domain])
-        if not ends[0] < ends[1]:
-            raise ValueError(f"domain = {domain!r} is empty; give the lower end first")
-        return tuple(jax.device_put(ends))
-
-
 def _function_loss(name, fn, smoothness, params, derivative, second, conjugate, curvature_range, domain, margin):
     optional = {"derivative": derivative, "second": second, "conjugate": conjugate}
     check_callable({name: fn}, **optional, curvature_range=curvature_range)
@@ -162,7 +153,7 @@ def _function_loss(name, fn, smoothness, params, derivative, second, conjugate, 
         if piece is not None:
             check_scalar(key, piece, n_args, params)
     return FunctionLoss(
-        smoothness, params, _bounds(domain), fn, derivative, second, conjugate, curvature_range, margin
+        smoothness, params, domain_ends(domain), fn, derivative, second, conjugate, curvature_range, margin
     )
 
 
@@ -201,9 +192,7 @@ def from_margin(
 
     Source: section "Conjugates without derivation" of the library's theory; Fenchel-Young as a Bregman divergence.
     """
-    return _function_loss(
-        "phi", phi, smoothness, params, derivative, second, conjugate, curvature_range, domain, True
-    )
+    return _function_loss("phi", phi, smoothness, params, derivative, second, conjugate, curvature_range, domain, True)
 
 
 def from_score(
@@ -240,9 +229,7 @@ def from_score(
 
     Source: section "Conjugates without derivation" of the library's theory.
     """
-    return _function_loss(
-        "ell", ell, smoothness, params, derivative, second, conjugate, curvature_range, domain, False
-    )
+    return _function_loss("ell", ell, smoothness, params, derivative, second, conjugate, curvature_range, domain, False)
 
 
 @pytree
