@@ -187,7 +187,7 @@ def decide(model: Model, change: Change, question: Question, *, timings: bool = 
         raise TypeError("decide runs on the host; inside jit, vmap or grad use bound")
     rungs = [method for method in LADDER if _applies(method, model, change)]
     steps: list[Step] = []
-    reply = None
+    reply: Any = None
     for k, method in enumerate(rungs):
         if timings and reply is not None and _skip(method, rungs[k + 1 :], model, reply):
             continue
@@ -196,7 +196,6 @@ def decide(model: Model, change: Change, question: Question, *, timings: bool = 
         if reply.final:
             return Decision(reply.answer, method, bounds, tuple(steps), "decided")
     if model.data is None:
-        assert reply is not None
         return Decision(reply.answer, rungs[-1], bounds, tuple(steps), "open")
     for tol in _TOLS:
         retrained, reply, step = _try("refit", lambda t=tol: Retrained.of(model, change, t), question, model)
@@ -277,7 +276,7 @@ class Retrained:
         """Upper bound of ||w_new - centre||_2."""
         return self.bounds.radius
 
-    def scores(self, X) -> Interval:
+    def scores(self, X) -> Any:
         """Interval of x.w_new for rows in the old numbering."""
         values = X.values
         return self.bounds.scores(values[:, self.kept])
@@ -285,13 +284,14 @@ class Retrained:
     @property
     def distance(self) -> Interval:
         """Interval of ||w_new - w_old||_2."""
-        interval = self.bounds.w()
+        interval: Any = self.bounds.w()
         low, high = np.zeros_like(self.w), np.zeros_like(self.w)
         low[self.kept], high[self.kept] = np.asarray(interval.lower, float), np.asarray(interval.upper, float)
         near = np.maximum(np.maximum(low - self.old, self.old - high), 0.0)
         far = np.maximum(np.abs(high - self.old), np.abs(self.old - low))
         apart = np.linalg.norm(self.w - self.old)
-        moved = float(self.bounds.distance.upper)  # from the retrained w to the optimum
+        own: Any = self.bounds.distance
+        moved = float(own.upper)  # from the retrained w to the optimum
         grow = growth(len(self.w) + 16)
         lower = max(np.linalg.norm(near) * (1 - grow), apart * (1 - grow) - moved)
         return Interval(lower, min(np.linalg.norm(far), apart + moved) * (1 + grow))

@@ -55,7 +55,7 @@ CHANGES = (
     "combine_overlap", "combine_rows", "combine_penalty", "combine_wide",
 )  # fmt: skip
 DTYPES, STORAGES, SCALES = ("float64", "float32"), ("dense", "sparse"), ("mean", "sum")
-METHODS = (jb.Theorem1(), jb.Cached(), jb.Partial())
+METHODS = (jb.Theorem1(), jb.Cached(), jb.Partial())  # of every cell
 
 
 class Cell(NamedTuple):
@@ -75,10 +75,20 @@ def strong(penalty: str) -> bool:
     return penalty in ("l2", "vector_l2", "elastic_net", "from_function")
 
 
+def after_penalty(cell: Cell) -> str:
+    return OTHER[cell.penalty] if cell.change == "other_penalty" else cell.penalty
+
+
+def second_order(cell: Cell) -> list:
+    """The methods that read all data, where their assumptions hold."""
+    if cell.loss == "hinge":
+        return []
+    return [jb.Pass(), jb.Curvature()] if strong(after_penalty(cell)) else [jb.Curvature()]
+
+
 def possible(cell: Cell) -> bool:
     """Property A or B before and after the change."""
-    after = OTHER[cell.penalty] if cell.change == "other_penalty" else cell.penalty
-    return cell.loss != "hinge" or strong(cell.penalty) and strong(after)
+    return cell.loss != "hinge" or strong(cell.penalty) and strong(after_penalty(cell))
 
 
 @functools.cache

@@ -9,13 +9,19 @@ import table
 
 import jaxbounds as jb
 
-METHODS = {"theorem1": jb.Theorem1(), "cached": jb.Cached(), "partial": jb.Partial()}
+METHODS = {"theorem1": jb.Theorem1(), "cached": jb.Cached(), "partial": jb.Partial(), "pass": jb.Pass(),
+           "curvature": jb.Curvature()}  # fmt: skip
 SLACK = 1e-9  # the stored optima's own error
 
 
 @functools.cache
 def case_of(name):
     return oracle.load_case(name)
+
+
+def methods(case):
+    """The methods whose assumptions hold: hinge is not smooth."""
+    return list(METHODS) if case.old.loss != "hinge" else ["theorem1", "cached", "partial"]
 
 
 def problem_of(case) -> jb.Problem:
@@ -77,7 +83,7 @@ def test_contained(name, start):
     case = case_of(name)
     rows, cols = oracle.numbering(*case.old.X.shape, case.changes)
     base = np.asarray((fitted(name) if start == "fit" else remembered(name)).w)
-    for method in METHODS:
+    for method in methods(case):
         bounds = bounds_of(name, start, method)
         n, d = len(bounds.row_map), len(bounds.column_map)
         w = oracle.embed(case.w_new, cols, d)
@@ -95,19 +101,23 @@ def test_contained(name, start):
 @pytest.mark.parametrize("name", oracle.CASES)
 def test_order(name, start):
     """Theorem 1 is the widest in radius, the mid ball is never wider than r_P/sqrt(2)."""
-    first, mid, partial = (float(bounds_of(name, start, method).radius) for method in METHODS)
+    first, mid, partial, *more = (float(bounds_of(name, start, method).radius) for method in methods(case_of(name)))
     assert mid <= first / np.sqrt(2) + 1e-9
     assert partial <= mid
+    assert all(radius <= partial for radius in more)
+
+
+LIMITS = {"theorem1": 9.0, "cached": 7.3, "partial": 7.3, "pass": 1.6, "curvature": 1 + 1e-7}
 
 
 @pytest.mark.parametrize("start", ["fit", "stored"])
-@pytest.mark.parametrize(("method", "limit"), [("theorem1", 9.0), ("cached", 7.3), ("partial", 7.3)])
+@pytest.mark.parametrize(("method", "limit"), LIMITS.items())
 def test_median(method, limit, start):
     """distance.upper over the true distance, where the optimum moves."""
     ratios = []
     for case in map(case_of, oracle.CASES):
-        if case.moves:
+        if case.moves and method in methods(case):
             true = np.linalg.norm(case.w_new - case.w_old)
             ratios.append(float(bounds_of(case.name, start, method).distance.upper) / true)
-    assert len(ratios) >= 50 and min(ratios) >= 1 - 1e-6
+    assert len(ratios) >= 40 and min(ratios) >= 1 - 1e-6
     assert np.median(ratios) <= limit

@@ -68,7 +68,7 @@ def check_cell(cell: table.Cell, seed: int = 0, thorough: bool = False):
         model = made.model() if start == "optimum" else made.inexact(rng)
         assert float(model.gap) >= 0
         radii = {}
-        for method in (*table.METHODS, *map(jb.Theorem1, named)):
+        for method in (*table.METHODS, *map(jb.Theorem1, named), *table.second_order(cell)):
             bounds = jb.bound(model, change, method)
             check(made, bounds, f"{cell} {start} {method}", sparse=isinstance(method, jb.Partial))
             radii.setdefault(type(method), float(bounds.radius))
@@ -84,6 +84,8 @@ def check_order(radii):
     if np.isfinite(first):
         assert mid <= first / np.sqrt(2) * (1 + 1e-6) + 1e-12
         assert partial <= mid
+    for kind in (jb.Pass, jb.Curvature):
+        assert radii.get(kind, partial) <= partial
 
 
 @pytest.mark.parametrize("cell", table.pairwise(), ids=str)

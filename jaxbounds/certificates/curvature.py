@@ -92,7 +92,7 @@ def second_order(problem: NewProblem, w, low, high, sigma_sq) -> list[Ellipsoid]
 def _near(problem: NewProblem, at: Gradient, start, sigma_sq) -> bool:
     """Whether another Newton step is not worth its cost: at rounding level, or near enough if steps only converge."""
     floor = xp.sum(at.g**2) <= 16 * xp.sum(at.pad**2)
-    if problem.loss.piecewise_quadratic:
+    if problem.loss.piecewise_quadratic or problem.loss.defined_by_ref:  # steps end, or slopes may not be known
         return bool(floor)
     moved = xp.sqrt(xp.sum((at.w - start) ** 2))
     return bool(floor | (gradient_ball(problem, at, sigma_sq).length <= _NEAR * moved))

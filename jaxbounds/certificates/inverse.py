@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.linalg
 
-from jaxbounds.array import fori_loop, uses_jax, xp
+from jaxbounds.array import CONVERGED, fori_loop, ratio, uses_jax, xp
 from jaxbounds.host import HostMatrix
 from jaxbounds.matrix import Dense
 from jaxbounds.pytree import pytree, static
@@ -159,7 +159,7 @@ def transposed_gram(matrix, scale):
     if isinstance(matrix, HostMatrix) and not isinstance(matrix.values, np.ndarray):
         return np.asarray((matrix.values.multiply(scale[None, :]) @ matrix.values.T).todense())
     X = dense(matrix)
-    return dot(X * scale, X.T)
+    return dot(X * scale[None, :], X.T)
 
 
 def dense(matrix):
@@ -189,11 +189,13 @@ def conjugate_gradients(times, b, jacobi):
         x, r, direction, rz = state
         image = times(direction)
         curvature = xp.sum(direction * image, axis=0)
-        size = xp.where(curvature > 0, rz / xp.where(curvature > 0, curvature, 1.0), 0.0)
+        going = (curvature > 0) & (rz > CONVERGED * first)
+        size = ratio(rz, curvature, going)[None, :]
         x, r = x + size * direction, r - size * image
         z = jacobi * r
         new = xp.sum(r * z, axis=0)
-        return x, r, z + xp.where(rz > 0, new / xp.where(rz > 0, rz, 1.0), 0.0) * direction, new
+        return x, r, z + ratio(new, rz, going)[None, :] * direction, new
 
     z = jacobi * b
-    return fori_loop(0, _STEPS, step, (xp.zeros_like(b), b, z, xp.sum(b * z, axis=0)))[0]
+    first = xp.sum(b * z, axis=0)
+    return fori_loop(0, _STEPS, step, (xp.zeros_like(b), b, z, first))[0]

@@ -1,6 +1,6 @@
 """Theorem 2: re-optimise the touched coefficients and the touched dual variables, then take the mid ball there."""
 
-from jaxbounds.array import fori_loop, xp
+from jaxbounds.array import CONVERGED, fori_loop, ratio, xp
 from jaxbounds.certificates.cached import cached_regions
 from jaxbounds.certificates.four_point import region
 from jaxbounds.certificates.ledger import Ledger, Point
@@ -127,16 +127,19 @@ def least(edit: Edit, value, points):
 def conjugate_gradients(edit: Edit, product, b, steps: int = 30):
     """An approximate solution of product(x) = b over the column slots."""
 
+    first = edit.total_q(b * b)
+
     def step(_, state):
         x, r, p, rr = state
         q = product(p)
         pq = edit.total_q(p * q)
-        size = edit.to_q(xp.where(pq > 0, rr / xp.where(pq > 0, pq, 1.0), 0.0))
+        going = (pq > 0) & (rr > CONVERGED * first)  # beyond, quotients of rounding errors have wild derivatives
+        size = edit.to_q(ratio(rr, pq, going))
         x, r = x + size * p, r - size * q
         new = edit.total_q(r * r)
-        return x, r, r + edit.to_q(xp.where(rr > 0, new / xp.where(rr > 0, rr, 1.0), 0.0)) * p, new
+        return x, r, r + edit.to_q(ratio(new, rr, going)) * p, new
 
-    return fori_loop(0, steps, step, (xp.zeros_like(b), b, b, edit.total_q(b * b)))[0]
+    return fori_loop(0, steps, step, (xp.zeros_like(b), b, b, first))[0]
 
 
 def dual_step(ledger: Ledger, point: Point, steps: int = 40) -> Point:

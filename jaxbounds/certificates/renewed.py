@@ -47,13 +47,13 @@ class Patched:
         """X w."""
         (n, d), old = self.shape, self.base.shape
         kept = extend(self.base.matvec((self.keep_col * w)[: old[1]]), n) * self.keep_row
-        return kept + segment_sum(self.value * w[xp.minimum(self.col, d - 1)], self.row, n)
+        return kept + segment_sum(self.value * xp.take(w, xp.minimum(self.col, d - 1)), self.row, n)
 
     def rmatvec(self, t):
         """X^T t."""
         (n, d), old = self.shape, self.base.shape
         kept = extend(self.base.rmatvec((self.keep_row * t)[: old[0]]), d) * self.keep_col
-        return kept + segment_sum(self.value * t[xp.minimum(self.row, n - 1)], self.col, d)
+        return kept + segment_sum(self.value * xp.take(t, xp.minimum(self.row, n - 1)), self.col, d)
 
     def map(self, fn):
         """The matrix with fn applied to each entry (fn(0) = 0)."""
@@ -75,7 +75,7 @@ def new_matrix(model: Model, edit: Edit) -> Any:
             return Patched(matrix, keep_row, keep_col, row, col, value)
         old = matrix.values.astype(xp.float64)
         base = xp.zeros_like(old, shape=(n, d)).at[: old.shape[0], : old.shape[1]].set(old)
-        return Dense((base * keep_row[:, None] * keep_col).at[row, col].set(value, mode="drop"))
+        return Dense((base * keep_row[:, None] * keep_col[None, :]).at[row, col].set(value, mode="drop"))
     row, col, value = row[live], col[live], value[live]
     if not sp.issparse(matrix.values):
         base = np.zeros((n, d))

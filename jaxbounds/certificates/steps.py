@@ -1,6 +1,6 @@
 """Newton steps on the new problem: where a certificate is taken; any end point is valid."""
 
-from jaxbounds.array import fori_loop, xp
+from jaxbounds.array import CONVERGED, fori_loop, ratio, xp
 from jaxbounds.certificates.inverse import Hessian, invert, product
 from jaxbounds.certificates.renewed import Gradient, NewProblem
 from jaxbounds.rounding import TINY
@@ -19,14 +19,16 @@ def cg_step(problem: NewProblem, at: Gradient, sigma_sq, steps: int) -> Gradient
         p, scores, r, direction, rr = state
         image, along = multiply(direction)
         curvature = xp.sum(direction * image)
-        size = xp.where(curvature > 0, rr / xp.where(curvature > 0, curvature, 1.0), 0.0)
+        going = (curvature > 0) & (rr > CONVERGED * first)
+        size = ratio(rr, curvature, going)
         p, scores, r = p + size * direction, scores + size * along, r - size * image
         new = xp.sum(r * r)
-        return p, scores, r, r + xp.where(rr > 0, new / xp.where(rr > 0, rr, 1.0), 0.0) * direction, new
+        return p, scores, r, r + ratio(new, rr, going) * direction, new
 
     image, scores = multiply(leaving)
     b = xp.where(moving, -g - image, 0.0)
-    p, scores = fori_loop(0, steps, step, (leaving, scores, b, b, xp.sum(b * b)))[:2]
+    first = xp.sum(b * b)
+    p, scores = fori_loop(0, steps, step, (leaving, scores, b, b, first))[:2]
     return problem.gradient(line_search(problem, at, p, scores, sigma_sq))
 
 
