@@ -2,7 +2,7 @@
 
 With f, H, a_j of the stored pieces at w (leave_one_out.py), the gradient of F_k at w + D is exactly
 
-    f + H D + sum_j omega_j(x_j.D) x_j,   omega_j(d) = c_j (l'_j(q_j + d) - l'_j(q_j)) - a_j d,  omega_k(d) = -b_k - a_k d
+    f + H D + sum_j omega_j(x_j.D) x_j,   omega_j(d) = c_j (f'(q_j + d) - f'(q_j)) - a_j d,   omega_k(d) = -b_k - a_k d
 
 and omega_j = 0 for every row that stays on its piece. For any numbers omega_S (S = {k} and the rows that cross),
 D = -H^-1 (f + sum_S omega_j x_j) has the residual gradient g = sum_j rho_j x_j, rho_j = omega_j(x_j.D) - omega_S,j:
@@ -15,16 +15,56 @@ omega_S solves a piecewise linear system by Newton steps in |S| unknowns.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from jaxbounds import losses
 from jaxbounds.rounding import TINY, U, growth, norm_up, up
 
 _ROUNDS = 25  # growths of the active set
 _STEPS = 30  # Newton steps on it; the first third are not damped
 _LARGEST = 400  # crossing rows, beyond which retraining is as quick
 _CHUNK = 128  # candidates whose moves are looked at in one product
+
+
+class Ramp(NamedTuple):
+    """f'(q) = clip((q - start) / width, low, high): the slope of every built-in piecewise quadratic loss."""
+
+    start: float
+    width: float
+    low: float
+    high: float
+
+    def slope(self, q):
+        """f'(q)."""
+        return np.clip((q - self.start) / self.width, self.low, self.high)
+
+    def second(self, q):
+        """f''(q), of one side at a kink."""
+        v = (q - self.start) / self.width
+        return np.where((v >= self.low) & (v <= self.high), 1 / self.width, 0.0)
+
+    def value(self, q):
+        """f(q) up to a constant."""
+        v = (q - self.start) / self.width
+        u = np.clip(v, self.low, self.high)
+        return self.width * u * (v - u / 2)
+
+    def kinks(self) -> list[float]:
+        """Where f' bends."""
+        return [self.start + self.width * end for end in (self.low, self.high) if np.isfinite(end)]
+
+
+def ramp_of(loss) -> Ramp | None:
+    """The ramp of a loss, None if it is not piecewise quadratic."""
+    if isinstance(loss, losses.SmoothedHinge):
+        return Ramp(1.0, float(loss.gamma), -1.0, 0.0)
+    if isinstance(loss, losses.SquaredHinge):
+        return Ramp(1.0, 1.0, -np.inf, 0.0)
+    if isinstance(loss, losses.Huber):
+        return Ramp(0.0, 1.0, -float(loss.delta), float(loss.delta))
+    return Ramp(0.0, 1.0, -np.inf, np.inf) if isinstance(loss, losses.Squared) else None
 
 
 def solve(state: Any, rows, reach, m, m_pad, step):
@@ -64,36 +104,33 @@ def _stays(state: Any, rows, near, m, m_pad):
 
 def _active_set(state: Any, k: int, order, ranked, crossed, m: float):
     """(centre, half-width, exact) of q_k: Newton on omega over k and the rows that cross, then its certificate."""
-    inv, n = state.inv, state.q.size
-    last = np.array([n])
-    S = np.append(k, crossed)
+    inv = state.inv
+    S, last = np.append(k, crossed), np.array([state.q.size])
     omega = np.zeros(S.size)
     omega[0] = -(state.b[k] + state.a[k] * m)
-    done = False
     for _ in range(_ROUNDS):
-        if S.size > _LARGEST:
-            break
         N, h = inv.products(S, S), inv.products(S, last)[:, 0]
         omega, done = _newton(state, S, N, h, omega)
         near = order[: np.searchsorted(ranked, _norm(inv, S, omega), side="right")]
-        near = near[~np.isin(near, S)]
         moves, pads = _moves(inv, near, S, omega)
-        new = near[~(np.abs(moves) + pads < state.dist[near])]
-        if new.size == 0 or not done:
+        loose = near[np.abs(moves) + pads >= state.dist[near]]
+        loose = loose[~np.isin(loose, S)]
+        if loose.size == 0 or not done or S.size > _LARGEST:
             break
-        S, omega = np.append(S, new), np.append(omega, np.zeros(new.size))
-        done = False
-    return _certificate(state, S, omega, order, ranked, done)
+        S, omega = np.append(S, loose), np.append(omega, np.zeros(loose.size))
+    return *_certificate(state, S, omega, loose), done and loose.size == 0
 
 
 def _newton(state: Any, S, N, h, omega):
     """A solution of omega = omega(d), d = -(h + N omega), and whether it was found; k is the first of S."""
-    eye, size = np.eye(S.size), np.abs(state.b[S]) + state.a[S]
+    eye, c, b, a = np.eye(S.size), state.c[S] * state.lip, np.abs(state.b[S]), state.a[S]
     for step in range(_STEPS):
         d = -(h + N @ omega)
         value, slope = _omega(state, S, d)
         rest = value - omega
-        if np.all(np.abs(rest) <= 64 * U * (size + np.abs(omega) + np.abs(value))):
+        # the stored coordinates themselves are not known any better
+        noise = c * (state.pad[S] + 16 * U * (np.abs(state.q[S]) + np.abs(d) + 1)) + 16 * U * (b + a * np.abs(d))
+        if np.all(np.abs(rest) <= noise + 16 * U * np.abs(omega)):
             return omega, True
         try:
             change = np.linalg.solve(eye + slope[:, None] * N, rest)
@@ -110,18 +147,18 @@ def _newton(state: Any, S, N, h, omega):
 
 def _omega(state: Any, S, d):
     """omega(d) and its derivative."""
-    q, y, c, a = state.q[S] + d, state.y[S], state.c[S], state.a[S]
-    value, slope = -c * state.loss.dual(q, y) - state.b[S] - a * d, c * state.loss.second(q, y) - a
-    value[0], slope[0] = -state.b[S[0]] - a[0] * d[0], -a[0]
+    q, c, a, b, ramp = state.q[S] + d, state.c[S], state.a[S], state.b[S], state.ramp
+    value, slope = c * ramp.slope(q) - b - a * d, c * ramp.second(q) - a
+    value[0], slope[0] = -b[0] - a[0] * d[0], -a[0]
     return value, slope
 
 
 def _objective(state: Any, S, N, h, omega) -> float:
     """F_k(w + D) up to a constant."""
-    d, q, y = -(h + N @ omega), state.q[S], state.y[S]
-    bend = state.c[S] * (state.loss.value(q + d, y) - state.loss.value(q, y)) - state.b[S] * d
-    bend[0] = -state.b[S[0]] * d[0]
-    return float(omega @ N @ omega / 2 + np.sum(bend - state.a[S] * d * d / 2))
+    d, q, ramp = -(h + N @ omega), state.q[S], state.ramp
+    bend = state.c[S] * (ramp.value(q + d) - ramp.value(q))
+    bend[0] = 0.0
+    return float(omega @ N @ omega / 2 + np.sum(bend - state.b[S] * d - state.a[S] * d * d / 2))
 
 
 def _norm(inv, S, omega) -> float:
@@ -146,20 +183,16 @@ def _moves(inv, i, S, omega):
     return moves, up(pads, z.size)
 
 
-def _certificate(state: Any, S, omega, order, ranked, done: bool):
-    """(centre, half-width, exact) of q_k from the residual gradient at w + D."""
-    inv, loss, k = state.inv, state.loss, S[0]
-    near = order[: np.searchsorted(ranked, _norm(inv, S, omega), side="right")]
-    near = near[~np.isin(near, S)]
-    moves, pads = _moves(inv, near, S, omega)
-    loose = near[~(np.abs(moves) + pads < state.dist[near])]
+def _certificate(state: Any, S, omega, loose):
+    """(centre, half-width) of q_k from the residual gradient at w + D; all rows but S and `loose` surely stay."""
+    inv, k = state.inv, S[0]
     at, z = np.append(S, loose), np.append(omega, np.zeros(loose.size))
     d, d_pad = _moves(inv, at, S, omega)
     rho = _omega(state, at, d)[0] - z
     # omega(d) is Lipschitz in d and in the stored coordinate; the rest is its own rounding
-    q, y, c, a, b = state.q[at], state.y[at], state.c[at], state.a[at], np.abs(state.b[at])
+    q, c, a, b = state.q[at], state.c[at], state.a[at], np.abs(state.b[at])
     wide = state.pad[at] + d_pad + 4 * U * (np.abs(q) + np.abs(d))
-    rho_pad = 2 * c * state.lip * wide + 40 * U * (c * np.abs(loss.dual(q + d, y)) + b + a * np.abs(d) + np.abs(z))
+    rho_pad = 2 * c * state.lip * wide + 40 * U * (c * np.abs(state.ramp.slope(q + d)) + b + a * np.abs(d) + np.abs(z))
     rho_pad[0] = state.b_pad[k] + a[0] * d_pad[0] + 40 * U * (a[0] * np.abs(d[0]) + b[0] + np.abs(z[0]))
     rho_pad = up(rho_pad, 16) + TINY
     X, tau, ridge = state.X[at], state.tau[at], state.ridge
@@ -170,4 +203,4 @@ def _certificate(state: Any, S, omega, order, ranked, done: bool):
     own = state.X[[k]] @ (g / ridge)
     centre = q[0] + d[0] - own[0] / 2
     half = half + tau[0] * off / 2 + d_pad[0] + state.pad[k] + 8 * U * (np.abs(q[0]) + np.abs(d[0]) + np.abs(own[0]))
-    return centre, up(half, ridge.size + at.size), done and loose.size == 0
+    return centre, up(half, ridge.size + at.size)

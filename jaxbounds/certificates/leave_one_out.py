@@ -4,8 +4,8 @@ Without row k the retrained model minimises (the "mean" scale multiplied by its 
 
     F_k(w) = sum_{i != k} sw_i l_i(x_i.w) + ridge/2 ||w||^2,    ridge = lam (sum), lam n (keep_n) or lam (n - 1).
 
-With f = grad F(w), H = hess F(w) of all rows at the stored w (each row on the piece its score lies in), b_k = sw_k l'_k,
-a_k = sw_k l''_k, e_k = x_k.H^-1 x_k, h_k = x_k.H^-1 f, phi = f.H^-1 f, den = 1 - a_k e_k:
+With f = grad F(w), H = hess F(w) of all rows at the stored w (each row on the piece its score lies in),
+b_k = sw_k l'_k, a_k = sw_k l''_k, e_k = x_k.H^-1 x_k, h_k = x_k.H^-1 f, phi = f.H^-1 f, den = 1 - a_k e_k:
 
     x_k.H_k^-1 g_k = (h_k - b_k e_k)/den =: -m_k       g_k, H_k: gradient and Hessian of F_k at w
     nu_k^2 = g_k.H_k^-1 g_k = phi - 2 b_k h_k + b_k^2 e_k + a_k (h_k - b_k e_k)^2/den
@@ -18,23 +18,22 @@ Every number is an enclosure of its exact value for the stored floats. Rows that
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxbounds import losses
 from jaxbounds.array import to_host
-from jaxbounds.certificates.crossings import solve
+from jaxbounds.certificates.crossings import Ramp, ramp_of, solve
 from jaxbounds.certificates.inverse import Inverse, block_terms, blocks, inverse
 from jaxbounds.host import HostMatrix, host_matrix
+from jaxbounds.logistic import Logistic
 from jaxbounds.model import Model, coordinate_pad, lam_of, score_pad
 from jaxbounds.pytree import in_float64
 from jaxbounds.rounding import TINY, TINY_NORM, U, growth, up
 
 WIDE, ITERATED, SECOND_ORDER, EXACT = 0, 1, 2, 3
 _BLOCK = 256  # candidates at a time where the mid ball is asked
-_PIECEWISE = losses.SmoothedHinge, losses.SquaredHinge, losses.Huber, losses.Squared
 
 
 class RemovedScores(NamedTuple):
@@ -53,7 +52,8 @@ class RemovedScores(NamedTuple):
 class State:
     """The old model in coordinates q = x_i.w (rows oriented, X = z x), and what is known of its rounding."""
 
-    loss: Any
+    ramp: Ramp | None  # None for the logistic loss
+    margin: bool  # q = y s, not s - y
     X: Any  # (n, d) oriented
     y: np.ndarray
     c: np.ndarray  # sample weights
@@ -117,32 +117,35 @@ def leave_one_out(model: Model, rows=None, keep_n: bool = False) -> RemovedScore
     """
     from jaxbounds.batches import each_row_removed  # the package imports its certificates first
 
-    change = each_row_removed(model, rows, keep_n)  # checks the rows
+    change: Any = each_row_removed(model, rows, keep_n)  # checks the rows
     rows = np.asarray(change.rows)[:, 0]
     lower, upper = np.full(rows.size, -np.inf), np.full(rows.size, np.inf)
     how = np.zeros(rows.size, np.int8)
-    here = to_host(replace(model, data=replace(model.data, matrix=host_matrix(model.data.matrix))))
+    here = to_host(model)
+    matrix: Any = host_matrix(here.data.matrix)
     with np.errstate(all="ignore"):
-        state = prepare(here, keep_n)
+        state = prepare(here, matrix, keep_n)
         if state is not None:
             lower, upper, how = _closed_form(state, rows)
     ask = np.flatnonzero(how < EXACT)
-    low, high = _mid_ball(model, here.data.matrix, rows[ask], keep_n)
+    low, high = _mid_ball(model, matrix, rows[ask], keep_n)
     lower[ask], upper[ask] = np.maximum(lower[ask], low), np.minimum(upper[ask], high)
     return RemovedScores(lower, upper, how)
 
 
-def prepare(model: Model, keep_n: bool) -> State | None:
+def prepare(model: Model, matrix: HostMatrix, keep_n: bool) -> State | None:
     """The quantities that all rows share; None where the closed form does not apply."""
+    data: Any = model.data
     problem, loss = model.problem, model.problem.loss
-    if not problem.penalty.quadratic or not isinstance(loss, (losses.Logistic, *_PIECEWISE)):
+    ramp = ramp_of(loss)
+    if not problem.penalty.quadratic or (ramp is None and not isinstance(loss, Logistic)):
         return None
-    n, d = model.data.matrix.shape
+    n, d = matrix.shape
     rows_kept = 1 if problem.scale == "sum" else n if keep_n else n - 1
     if rows_kept == 0:
         return None
-    y, c = model.data.target, model.data.weight
-    X, w = _oriented(model.data.matrix, loss.orientation(y)), model.w.astype(np.float64)
+    y, c = data.target, data.weight
+    X, w = _oriented(matrix, loss.orientation(y)), model.w.astype(np.float64)
     ridge = np.asarray(lam_of(problem.penalty, d), np.float64) * rows_kept
     size, square = abs(X), X * X if isinstance(X, np.ndarray) else X.multiply(X).tocsr()
     terms = model.row_terms or d
@@ -150,20 +153,18 @@ def prepare(model: Model, keep_n: bool) -> State | None:
     q = s if loss.classification else s - y
     pad = coordinate_pad(q, score_pad(up(size @ np.abs(w), terms), terms))
     tau = np.sqrt(up(square @ (1 / ridge), d)) * (1 + 8 * U) + d * TINY_NORM
-    if loss.name == "squared":
-        lip, slope = 1.0, q
+    if ramp is None:
+        lip, b, a = 0.25, -c * loss.dual(q, y), c * loss.second(q, y)
     else:
-        lip, slope = float(loss.smoothness) * (1 + 8 * U), -loss.dual(q, y)
-    a = c * loss.second(q, y)
-    dist = np.where(size @ np.ones(d) == 0, np.inf, _kink_distance(loss, q, pad))  # empty rows do not move
+        lip, b, a = (1 + 8 * U) / ramp.width, c * ramp.slope(q), c * ramp.second(q)
+    dist = np.where(size @ np.ones(d) == 0, np.inf, _kink_distance(ramp, q, pad))  # empty rows do not move
     # f' is off by l'' pad on a certain piece, by lip pad elsewhere, and by its own rounding
     certain = dist > 0
-    if loss.name == "logistic":
+    if ramp is None:
         bend = up(a * np.exp(pad) * pad, 16)
         weight_error = float(np.max(np.expm1(pad))) + 32 * U
     else:
         bend, weight_error = np.where(certain, a, c * lip) * pad, 6 * U
-    b = c * slope
     rounding = 20 * U * np.abs(b) + TINY
     f, f_size = np.zeros(d), np.zeros(d)
     for part in blocks(n):
@@ -182,7 +183,9 @@ def prepare(model: Model, keep_n: bool) -> State | None:
     inv = inverse(X, a, ridge, weight_error, f, f_error)
     if inv is None:
         return None
-    return State(loss, X, y, c, ridge, q, pad, b, up(bend + rounding), a, dist, tau, lip, f, f_pad, inv)
+    return State(
+        ramp, loss.classification, X, y, c, ridge, q, pad, b, up(bend + rounding), a, dist, tau, lip, f, f_pad, inv
+    )
 
 
 def _oriented(matrix: HostMatrix, z):
@@ -193,15 +196,10 @@ def _oriented(matrix: HostMatrix, z):
     return (X.astype(np.float64) * z[:, None]).tocsr()
 
 
-def _kink_distance(loss, q, pad):
+def _kink_distance(ramp: Ramp | None, q, pad):
     """Lower bounds of the distance from q to the next kink; inf for losses that have none."""
-    kinks = getattr(loss, "kinks", None)  # a loss may name them itself
-    if kinks is None:
-        kinks = {
-            "smoothed_hinge": lambda: (1.0 - loss.gamma, 1.0), "squared_hinge": lambda: (1.0,),
-            "huber": lambda: (-loss.delta, loss.delta),
-        }.get(loss.name, lambda: ())()  # fmt: skip
-    gaps = [np.abs(q - float(kink)) - 4 * U * (np.abs(q) + abs(float(kink)) + 1.0) - pad for kink in kinks]
+    kinks = ramp.kinks() if ramp else []
+    gaps = [np.abs(q - kink) - 4 * U * (np.abs(q) + abs(kink) + 1.0) - pad for kink in kinks]
     return np.min(gaps, axis=0) if gaps else np.full(q.shape, np.inf)
 
 
@@ -212,7 +210,7 @@ def _closed_form(state: State, rows):
     last = np.full(rows.size, n)
     b, b_pad, a = np.abs(state.b[rows]), state.b_pad[rows], state.a[rows]
     e_pad, h_pad = inv.error(rows, rows) + 4 * U * np.abs(e), inv.error(rows, last) + 4 * U * np.abs(h)
-    a_pad = a * (32 * U + (np.expm1(state.pad[rows]) if state.loss.name == "logistic" else 0.0))
+    a_pad = a * (32 * U + (np.expm1(state.pad[rows]) if state.ramp is None else 0.0))
     e_up = up(e + e_pad)
     den = 1.0 - a * e
     den_pad = up(a * e_pad + a_pad * e_up + 4 * U * (1 + a * e_up))
@@ -244,7 +242,7 @@ def _closed_form(state: State, rows):
         upper[at] = np.fmin(upper[at], centre + half)
         how[at] = np.where(better | (kind == EXACT), kind, WIDE)
 
-    if state.loss.name == "logistic":
+    if state.ramp is None:
         widest = np.maximum(_largest_other(inv.root[:n], rows), 0.0)
         product = up(widest / np.sqrt(low) * nu, 16)
         at = np.flatnonzero(applies & (product < 1))
@@ -270,7 +268,7 @@ def _closed_form(state: State, rows):
 def _as_scores(state: State, rows, lower, upper):
     """Intervals of q = y s or s - y as intervals of s."""
     y = state.y[rows]
-    if state.loss.classification:
+    if state.margin:
         return np.where(y > 0, lower, -upper), np.where(y > 0, upper, -lower)
     low, high = lower + y, upper + y
     return low - 2 * U * np.abs(low) - TINY, high + 2 * U * np.abs(high) + TINY
