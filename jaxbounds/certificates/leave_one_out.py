@@ -34,13 +34,16 @@ from jaxbounds.rounding import TINY, TINY_NORM, U, growth, up
 
 WIDE, ITERATED, SECOND_ORDER, EXACT = 0, 1, 2, 3
 _BLOCK = 256  # candidates at a time where the mid ball is asked
+_STEPS = 20  # Newton steps of one row
+_FEW = 1000  # columns up to which such steps are worth while
+_BUDGET = 3e8  # n d^2 summed over the rows that get them: about a second
 
 
 class RemovedScores(NamedTuple):
     """lower <= x_k.w of the model retrained without row k <= upper, (m,) each, and how each was found, (m,) int8.
 
-    how: 3 the exact new optimum up to rounding, 2 second order (logistic), 1 an active set that was left unfinished,
-    0 the mid ball.
+    how: 3 the exact new optimum up to rounding, 2 second order (logistic), 1 iterations of its own (Newton, or an
+    active set left unfinished), certified by the gradient they end at, 0 the mid ball.
     """
 
     lower: np.ndarray
@@ -52,12 +55,13 @@ class RemovedScores(NamedTuple):
 class State:
     """The old model in coordinates q = x_i.w (rows oriented, X = z x), and what is known of its rounding."""
 
+    loss: Any
     ramp: Ramp | None  # None for the logistic loss
-    margin: bool  # q = y s, not s - y
     X: Any  # (n, d) oriented
     y: np.ndarray
     c: np.ndarray  # sample weights
     ridge: np.ndarray  # (d,)
+    w: np.ndarray
     q: np.ndarray  # coordinates
     pad: np.ndarray  # their errors
     b: np.ndarray  # c f'(q)
@@ -67,8 +71,14 @@ class State:
     tau: np.ndarray  # ||x_i|| in the metric of 1/ridge, upper bounds
     lip: float  # Lipschitz constant of f'
     f: np.ndarray  # gradient at w
-    f_pad: np.ndarray  # its errors from summing
+    summing: float  # bound on the rounding of that sum, in the metric of 1/ridge
     inv: Inverse
+
+    def slopes(self, q) -> tuple[np.ndarray, np.ndarray]:
+        """f'(q) and f''(q) of every row."""
+        if self.ramp is not None:
+            return self.ramp.slope(q), self.ramp.second(q)
+        return -self.loss.dual(q, self.y), self.loss.second(q, self.y)
 
 
 def removed_scores(model: Model, keep_n: bool = False) -> tuple[np.ndarray, np.ndarray]:
@@ -130,6 +140,9 @@ def leave_one_out(model: Model, rows=None, keep_n: bool = False) -> RemovedScore
     ask = np.flatnonzero(how < EXACT)
     low, high = _mid_ball(model, matrix, rows[ask], keep_n)
     lower[ask], upper[ask] = np.maximum(lower[ask], low), np.minimum(upper[ask], high)
+    if state is not None:
+        with np.errstate(all="ignore"):
+            _iterate(state, rows, lower, upper, how)
     return RemovedScores(lower, upper, how)
 
 
@@ -166,26 +179,29 @@ def prepare(model: Model, matrix: HostMatrix, keep_n: bool) -> State | None:
     else:
         bend, weight_error = np.where(certain, a, c * lip) * pad, 6 * U
     rounding = 20 * U * np.abs(b) + TINY
-    f, f_size = np.zeros(d), np.zeros(d)
-    for part in blocks(n):
-        f, f_size = f + X[part].T @ b[part], f_size + size[part].T @ np.abs(b[part])
-    f, f_size = f + ridge * w, f_size + ridge * np.abs(w)
-    f_pad = up(growth(block_terms(n) + 6) * up(f_size, n) + n * TINY, 4)
-    summing = np.sqrt(up(np.sum(f_pad**2 / ridge), d)) * (1 + 8 * U)
+    f, summing = gradient(X, b, ridge, w)
 
     def f_error(root):
         """Bound on the error of f in the metric of H^-1: ||X^T A^(1/2) z||_{H^-1} <= ||z||, rows apart otherwise."""
-        own = np.where(a > 0, np.sqrt(a) * pad * np.where(bend > 0, bend / np.where(a > 0, a * pad, 1.0), 0.0), 0.0)
-        together = np.sqrt(up(np.sum(np.where(certain, own, 0.0) ** 2), n)) * (1 + weight_error + 8 * U)
-        apart = np.sum((np.where(certain & (a > 0), 0.0, bend) + rounding) * root)
-        return summing + together + up(apart, n)
+        bent = certain & (a > 0)
+        together = np.sqrt(up(np.sum(np.where(bent, bend**2 / np.where(bent, a, 1.0), 0.0)), n))
+        apart = np.sum((np.where(bent, 0.0, bend) + rounding) * root)
+        return summing + together * (1 + weight_error + 8 * U) + up(apart, n)
 
     inv = inverse(X, a, ridge, weight_error, f, f_error)
     if inv is None:
         return None
-    return State(
-        ramp, loss.classification, X, y, c, ridge, q, pad, b, up(bend + rounding), a, dist, tau, lip, f, f_pad, inv
-    )
+    return State(loss, ramp, X, y, c, ridge, w, q, pad, b, up(bend + rounding), a, dist, tau, lip, f, summing, inv)
+
+
+def gradient(X, b, ridge, w) -> tuple[np.ndarray, float]:
+    """X^T b + ridge w, and a bound on its rounding in the metric of 1/ridge."""
+    g, size = np.zeros(w.size), np.zeros(w.size)
+    for part in blocks(b.size):
+        g, size = g + X[part].T @ b[part], size + abs(X[part]).T @ np.abs(b[part])
+    g, size = g + ridge * w, size + ridge * np.abs(w)
+    pad = growth(block_terms(b.size) + 6) * up(size, b.size) + b.size * TINY
+    return g, float(np.sqrt(up(np.sum(pad**2 / ridge), w.size + 8)) * (1 + 8 * U))
 
 
 def _oriented(matrix: HostMatrix, z):
@@ -265,10 +281,55 @@ def _closed_form(state: State, rows):
     return *_as_scores(state, rows, lower, upper), how
 
 
+def _iterate(state: State, rows, lower, upper, how) -> None:
+    """Newton steps of their own for rows whose label is open or whose active set is unfinished, as far as time goes."""
+    n, d = state.X.shape
+    if not isinstance(state.X, np.ndarray) or d > _FEW:
+        return
+    open_label = (lower <= 0) & (upper >= 0) & state.loss.classification
+    asked = np.flatnonzero((how < EXACT) & (open_label | (how == ITERATED)) & (state.tau[rows] > 0))
+    asked = asked[np.argsort(upper[asked] - lower[asked], kind="stable")][: int(_BUDGET / (n * d * d))]
+    for slot in asked:
+        q, half = newton(state, rows[slot])
+        low, high = _as_scores(state, rows[[slot]], q - half, q + half)
+        if high[0] - low[0] < upper[slot] - lower[slot]:
+            lower[slot], upper[slot] = max(lower[slot], low[0]), min(upper[slot], high[0])
+            how[slot] = ITERATED
+
+
+def newton(state: State, k: int) -> tuple[float, float]:
+    """(centre, half-width) of q_k from Newton steps on F_k: |x_k.(w_new - w)| <= tau_k ||grad F_k(w)|| for any w."""
+    X, ridge, tau = state.X, state.ridge, state.tau
+    c, shift = np.where(np.arange(state.c.size) == k, 0.0, state.c), 0.0 if state.loss.classification else state.y
+    w = kept = state.w
+    best, halved = np.inf, 0
+    for _ in range(_STEPS):
+        slope, second = state.slopes(X @ w - shift)
+        g = X.T @ (c * slope) + ridge * w
+        size = np.sum(g * g / ridge)
+        if size < best:
+            best, kept, halved = size, w, 0
+            try:
+                w = w - np.linalg.solve((X.T * (c * second)) @ X + np.diag(ridge), g)
+            except np.linalg.LinAlgError:
+                break
+        elif halved == 3:
+            break
+        else:
+            w, halved = (w + kept) / 2, halved + 1
+    q = X @ kept - shift
+    pad = coordinate_pad(q, score_pad(up(np.abs(X) @ np.abs(kept), kept.size), kept.size))
+    b = c * state.slopes(q)[0]
+    g, summing = gradient(X, b, ridge, kept)
+    off = summing + up(np.sum((c * state.lip * pad + 20 * U * np.abs(b) + TINY) * tau), b.size)
+    total = np.sqrt(up(np.sum(g * g / ridge), g.size)) * (1 + 8 * U) + off
+    return float(q[k]), float(up(tau[k] * total + pad[k]))
+
+
 def _as_scores(state: State, rows, lower, upper):
     """Intervals of q = y s or s - y as intervals of s."""
     y = state.y[rows]
-    if state.margin:
+    if state.loss.classification:
         return np.where(y > 0, lower, -upper), np.where(y > 0, upper, -lower)
     low, high = lower + y, upper + y
     return low - 2 * U * np.abs(low) - TINY, high + 2 * U * np.abs(high) + TINY
@@ -286,7 +347,7 @@ def _largest_other(values, rows):
 def _half_ball(state: State, rows):
     """(centre, half-width) of q: the minimum of F_k lies within ||g_k||/2 of w - g_k/(2 ridge), metric ridge."""
     X, f, ridge, tau, b = state.X, state.f, state.ridge, state.tau, state.b
-    bad = np.sqrt(up(np.sum(state.f_pad**2 / ridge), f.size)) + up(np.sum(state.b_pad * tau), tau.size)
+    bad = state.summing + up(np.sum(state.b_pad * tau), tau.size)
     f_size = np.sqrt(up(np.sum(f * f / ridge), f.size)) + bad
     xf = X[rows] @ (f / ridge)
     tau, b, b_pad = tau[rows], b[rows], state.b_pad[rows]
