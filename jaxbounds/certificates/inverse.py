@@ -20,7 +20,7 @@ from scipy.linalg import cholesky, solve_triangular
 from jaxbounds.rounding import U, growth, norm_up, up
 
 _LARGEST = 4000  # rows or columns of the factor
-_KERNEL_FROM = 500  # with fewer columns the features are cheap, and more accurate
+_KERNEL_FROM = 100  # with fewer columns the features are cheap, and more accurate
 _GOOD = 1e-10  # an eps below which whitening once more is not worth its time
 
 
