@@ -25,7 +25,7 @@ import numpy as np
 
 from jaxbounds.array import to_host
 from jaxbounds.certificates.crossings import Ramp, ramp_of, solve
-from jaxbounds.certificates.inverse import Inverse, block_terms, blocks, inverse
+from jaxbounds.certificates.whitened import Inverse, block_terms, blocks, inverse
 from jaxbounds.host import HostMatrix, host_matrix
 from jaxbounds.logistic import Logistic
 from jaxbounds.model import Model, coordinate_pad, lam_of, score_pad
