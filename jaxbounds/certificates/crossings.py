@@ -1,0 +1,206 @@
+"""Leave-one-out for piecewise quadratic losses where rows change their pieces: a small active set, self-certified.
+
+With f, H, a_j of the stored pieces at w (leave_one_out.py), the gradient of F_k at w + D is exactly
+
+    f + H D + sum_j omega_j(x_j.D) x_j,   omega_j(d) = c_j (f'(q_j + d) - f'(q_j)) - a_j d,   omega_k(d) = -b_k - a_k d
+
+and omega_j = 0 for every row that stays on its piece. For any numbers omega_S (S = {k} and the rows that cross),
+D = -H^-1 (f + sum_S omega_j x_j) has the residual gradient g = sum_j rho_j x_j, rho_j = omega_j(x_j.D) - omega_S,j:
+
+    rows i with dist_i > sqrt(e_i) ||D||_H cannot cross, and the others are few enough to look at one by one;
+    the new optimum lies within ||g||/2 of w + D - g/(2 ridge), in the metric of ridge.
+
+omega_S solves a piecewise linear system by Newton steps in |S| unknowns.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jaxbounds import losses
+from jaxbounds.rounding import TINY, U, growth, norm_up, up
+
+_ROUNDS = 25  # growths of the active set
+_STEPS = 30  # Newton steps on it; the first third are not damped
+_LARGEST = 400  # crossing rows, beyond which retraining is as quick
+_CHUNK = 128  # candidates whose moves are looked at in one product
+
+
+class Ramp(NamedTuple):
+    """f'(q) = clip((q - start) / width, low, high): the slope of every built-in piecewise quadratic loss."""
+
+    start: float
+    width: float
+    low: float
+    high: float
+
+    def slope(self, q):
+        """f'(q)."""
+        return np.clip((q - self.start) / self.width, self.low, self.high)
+
+    def second(self, q):
+        """f''(q), of one side at a kink."""
+        v = (q - self.start) / self.width
+        return np.where((v >= self.low) & (v <= self.high), 1 / self.width, 0.0)
+
+    def value(self, q):
+        """f(q) up to a constant."""
+        v = (q - self.start) / self.width
+        u = np.clip(v, self.low, self.high)
+        return self.width * u * (v - u / 2)
+
+    def kinks(self) -> list[float]:
+        """Where f' bends."""
+        return [self.start + self.width * end for end in (self.low, self.high) if np.isfinite(end)]
+
+
+def ramp_of(loss) -> Ramp | None:
+    """The ramp of a loss, None if it is not piecewise quadratic."""
+    if isinstance(loss, losses.SmoothedHinge):
+        return Ramp(1.0, float(loss.gamma), -1.0, 0.0)
+    if isinstance(loss, losses.SquaredHinge):
+        return Ramp(1.0, 1.0, -np.inf, 0.0)
+    if isinstance(loss, losses.Huber):
+        return Ramp(0.0, 1.0, -float(loss.delta), float(loss.delta))
+    return Ramp(0.0, 1.0, -np.inf, np.inf) if isinstance(loss, losses.Squared) else None
+
+
+def solve(state: Any, rows, reach, m, m_pad, step):
+    """(centre, half-width) of q_k for rows that others may cross for, and whether each is exact up to rounding.
+
+    Args:
+        reach: (n,) dist_i / sqrt(e_i); m, m_pad, step: for each row the first move x_k.D, its error and ||D||_H.
+    """
+    centre, half, exact = np.zeros(rows.size), np.full(rows.size, np.inf), np.zeros(rows.size, bool)
+    order = np.argsort(reach, kind="stable")
+    ranked = reach[order]
+    front = np.searchsorted(ranked, step, side="right")
+    for part in np.array_split(np.argsort(front, kind="stable"), max(1, -(-rows.size // _CHUNK))):
+        near = order[: front[part].max(initial=0)]
+        stays = _stays(state, rows[part], near, m[part], m_pad[part])
+        for slot, kept in zip(part, stays.T, strict=True):
+            if kept.all():
+                centre[slot] = state.q[rows[slot]] + m[slot]
+                half[slot], exact[slot] = m_pad[slot] + state.pad[rows[slot]], True
+            else:
+                found = _active_set(state, rows[slot], order, ranked, near[~kept], m[slot])
+                centre[slot], half[slot], exact[slot] = found
+    return centre, half, exact
+
+
+def _stays(state: Any, rows, near, m, m_pad):
+    """Which rows i near their kinks surely stay if row k leaves and nobody crosses, one column for each k."""
+    inv, n = state.inv, state.q.size
+    omega = -(state.b[rows] + state.a[rows] * m)
+    omega_pad = up(state.b_pad[rows] + state.a[rows] * (m_pad + 40 * U * np.abs(m)) + 4 * U * np.abs(state.b[rows]))
+    N, h = inv.products(near, rows), inv.products(near, np.array([n]))
+    r, blur, size = inv.size[near][:, None], inv.blur[near][:, None], np.abs(omega)
+    pad = (inv.share * r + blur) * (size * inv.size[rows] + inv.size[n]) + r * (size * inv.blur[rows] + inv.blur[n])
+    pad = pad + omega_pad * inv.root[near][:, None] * inv.root[rows] + 4 * U * (np.abs(h) + np.abs(N * omega))
+    return (np.abs(h + N * omega) + up(pad) < state.dist[near][:, None]) | (near[:, None] == rows)
+
+
+def _active_set(state: Any, k: int, order, ranked, crossed, m: float):
+    """(centre, half-width, exact) of q_k: Newton on omega over k and the rows that cross, then its certificate."""
+    inv = state.inv
+    S, last = np.append(k, crossed), np.array([state.q.size])
+    omega = np.zeros(S.size)
+    omega[0] = -(state.b[k] + state.a[k] * m)
+    for _ in range(_ROUNDS):
+        N, h = inv.products(S, S), inv.products(S, last)[:, 0]
+        omega, done = _newton(state, S, N, h, omega)
+        near = order[: np.searchsorted(ranked, _norm(inv, S, omega), side="right")]
+        moves, pads = _moves(inv, near, S, omega)
+        loose = near[np.abs(moves) + pads >= state.dist[near]]
+        loose = loose[~np.isin(loose, S)]
+        if loose.size == 0 or not done or S.size > _LARGEST:
+            break
+        S, omega = np.append(S, loose), np.append(omega, np.zeros(loose.size))
+    return *_certificate(state, S, omega, loose), done and loose.size == 0
+
+
+def _newton(state: Any, S, N, h, omega):
+    """A solution of omega = omega(d), d = -(h + N omega), and whether it was found; k is the first of S."""
+    eye, c, b, a = np.eye(S.size), state.c[S] * state.lip, np.abs(state.b[S]), state.a[S]
+    for step in range(_STEPS):
+        d = -(h + N @ omega)
+        value, slope = _omega(state, S, d)
+        rest = value - omega
+        # the stored coordinates themselves are not known any better
+        noise = c * (state.pad[S] + 16 * U * (np.abs(state.q[S]) + np.abs(d) + 1)) + 16 * U * (b + a * np.abs(d))
+        if np.all(np.abs(rest) <= noise + 16 * U * np.abs(omega)):
+            return omega, True
+        try:
+            change = np.linalg.solve(eye + slope[:, None] * N, rest)
+        except np.linalg.LinAlgError:
+            return omega, False
+        if step < _STEPS // 3:
+            omega = omega + change
+            continue
+        # it cycles: the objective at w + D is convex along the step
+        trials = [omega + size * change for size in (1.0, 0.5, 0.25, 0.1, 0.02)]
+        omega = min(trials, key=lambda trial: _objective(state, S, N, h, trial))
+    return omega, False
+
+
+def _omega(state: Any, S, d):
+    """omega(d) and its derivative."""
+    q, c, a, b, ramp = state.q[S] + d, state.c[S], state.a[S], state.b[S], state.ramp
+    value, slope = c * ramp.slope(q) - b - a * d, c * ramp.second(q) - a
+    value[0], slope[0] = -b[0] - a[0] * d[0], -a[0]
+    return value, slope
+
+
+def _objective(state: Any, S, N, h, omega) -> float:
+    """F_k(w + D) up to a constant."""
+    d, q, ramp = -(h + N @ omega), state.q[S], state.ramp
+    bend = state.c[S] * (ramp.value(q + d) - ramp.value(q))
+    bend[0] = 0.0
+    return float(omega @ N @ omega / 2 + np.sum(bend - state.b[S] * d - state.a[S] * d * d / 2))
+
+
+def _norm(inv, S, omega) -> float:
+    """Upper bound of ||D||_H = ||f + sum omega_j x_j||_{H^-1}."""
+    at = np.append(S, inv.size.size - 1)
+    z = np.append(omega, 1.0)
+    size = np.abs(z) @ inv.size[at]
+    square = z @ inv.products(at, at) @ z
+    pad = inv.share * size**2 + 2 * size * (np.abs(z) @ inv.blur[at]) + growth(2 * z.size + 8) * size**2
+    return float(np.sqrt(max(up(square), 0.0) + up(pad, z.size)) * (1 + 8 * U))
+
+
+def _moves(inv, i, S, omega):
+    """x_i.D = -x_i.H^-1 (f + sum omega_j x_j), and a bound on its error."""
+    at, z = np.append(S, inv.size.size - 1), np.append(omega, 1.0)
+    if inv.features is None:
+        moves = -(inv.products(i, at) @ z)
+    else:
+        moves = -(inv.features[i] @ (z @ inv.features[at]))
+    size, blur, r = np.abs(z) @ inv.size[at], np.abs(z) @ inv.blur[at], inv.size[i]
+    pads = (inv.share + growth(z.size + 8)) * r * size + inv.blur[i] * size + r * blur
+    return moves, up(pads, z.size)
+
+
+def _certificate(state: Any, S, omega, loose):
+    """(centre, half-width) of q_k from the residual gradient at w + D; all rows but S and `loose` surely stay."""
+    inv, k = state.inv, S[0]
+    at, z = np.append(S, loose), np.append(omega, np.zeros(loose.size))
+    d, d_pad = _moves(inv, at, S, omega)
+    rho = _omega(state, at, d)[0] - z
+    # omega(d) is Lipschitz in d and in the stored coordinate; the rest is its own rounding
+    q, c, a, b = state.q[at], state.c[at], state.a[at], np.abs(state.b[at])
+    wide = state.pad[at] + d_pad + 4 * U * (np.abs(q) + np.abs(d))
+    rho_pad = 2 * c * state.lip * wide + 40 * U * (c * np.abs(state.ramp.slope(q + d)) + b + a * np.abs(d) + np.abs(z))
+    rho_pad[0] = state.b_pad[k] + a[0] * d_pad[0] + 40 * U * (a[0] * np.abs(d[0]) + b[0] + np.abs(z[0]))
+    rho_pad = up(rho_pad, 16) + TINY
+    X, tau, ridge = state.X[at], state.tau[at], state.ridge
+    g = X.T @ rho
+    size = np.abs(rho) @ tau
+    off = rho_pad @ tau + growth(at.size + ridge.size + 16) * size
+    half = tau[0] * (norm_up(np.sum(g * g / ridge), ridge.size) + off) / 2
+    own = state.X[[k]] @ (g / ridge)
+    centre = q[0] + d[0] - own[0] / 2
+    half = half + tau[0] * off / 2 + d_pad[0] + state.pad[k] + 8 * U * (np.abs(q[0]) + np.abs(d[0]) + np.abs(own[0]))
+    return centre, up(half, ridge.size + at.size)
