@@ -62,12 +62,14 @@ def ratio(a, b, where):
     return xp.where(where, a / xp.where(where, b, 1.0), 0.0)
 
 
-def fori_loop(start: int, stop: int, body, state):
-    """jax.lax.fori_loop, or a Python loop on NumPy."""
+def fori_loop(start: int, stop: int, body, state, done=None):
+    """jax.lax.fori_loop, or a Python loop on NumPy, which ends early where done(old state, new state) says so."""
     if uses_jax(jax.tree.leaves(state)):
         return jax.lax.fori_loop(start, stop, body, state)
     for k in range(start, stop):
-        state = body(k, state)
+        old, state = state, body(k, state)
+        if done is not None and done(old, state):
+            break
     return state
 
 

@@ -225,7 +225,7 @@ def newton_root(fn, slope, lo, hi, x, steps: int = 16):
         return lo, hi, xp.where(settled, x, xp.where((new > lo) & (new < hi), new, lo + (hi - lo) / 2))
 
     frozen = stop_gradient((lo, hi, x))
-    x = stop_gradient(fori_loop(0, steps, step, frozen)[2])
+    x = stop_gradient(fori_loop(0, steps, step, frozen, lambda old, new: np.array_equal(old[2], new[2]))[2])
     return implicit(x, fn(x), slope(x))
 
 

@@ -8,7 +8,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.linalg
 
 from jaxbounds.array import CONVERGED, fori_loop, ratio, uses_jax, xp
 from jaxbounds.host import HostMatrix
@@ -54,8 +53,9 @@ class Inverse:
 
     hessian: Hessian
     P: Any  # (d, d), or (n, n) inverse of the Gram form, or the diagonal of a preconditioner
-    eps: Any  # bound of ||I - H P||, inf where it is not known beforehand
+    eps: Any  # bound of ||I - H P||, of I - G P in the Gram form, inf where it is not known beforehand
     mu: Any  # lower bound of the least eigenvalue of H
+    K: Any  # (n, n) X diag(1/ridge) X^T in the Gram form
     kind: str = static()
 
     def apply(self, b):
@@ -83,6 +83,22 @@ class Inverse:
             return x, up(norm_up(xp.sum(b**2, axis=0), b.shape[0] + 4) * self.error)
         return x, up(self.hessian.residual(b, x)[1] / self.mu)
 
+    def row_scores(self, matrix):
+        """(X H^-1 t for the rows t of a matrix, bound on the norm of each column's error), from n x n products alone.
+
+        With k = X diag(1/ridge) t and G = I + h^(1/2) K h^(1/2) it is k - K h^(1/2) G^-1 h^(1/2) k.
+        """
+        at, n = self.hessian, self.P.shape[0]
+        scale = xp.where(at.mask, 1.0 / at.ridge, 0.0)
+        k, size = cross(at.matrix, scale, matrix), cross(at.magnitude, scale, matrix.map(xp.abs))
+        root = xp.sqrt(at.h)[:, None]
+        z = dot(self.P, root * k)
+        y = k - dot(self.K, root * z)
+        most, trace = xp.max(root), xp.sum(xp.diag(self.K))
+        off = growth(at.matrix.row_terms + 8) * norm_up(xp.sum(size**2, axis=0), n) * (1 + trace * most**2)
+        rounding = (self.eps + growth(3 * n + at.matrix.row_terms)) * norm_up(xp.sum((root * k) ** 2, axis=0), n)
+        return y, up(off + trace * most * rounding + growth(n + 4) * norm_up(xp.sum(k**2, axis=0), n), 16)
+
     @property
     def error(self):
         """Bound of ||H^-1 - P||, products with P in floating point included."""
@@ -97,12 +113,14 @@ def invert(hessian: Hessian, definite: bool = True) -> Inverse:
         return _full(hessian, least)
     if n <= _SIDE and definite:
         root = xp.sqrt(hessian.h)[:, None]
-        scaled = xp.where(hessian.mask, 1.0 / hessian.ridge, 0.0)
-        gram = transposed_gram(matrix, scaled)
-        P = inverse_of(root * gram * root.T + xp.eye(n))
-        return Inverse(hessian, P, xp.asarray(xp.inf), least, "gram")
+        K = cross(matrix, xp.where(hessian.mask, 1.0 / hessian.ridge, 0.0), matrix)
+        G = root * K * root.T + xp.eye(n)
+        P = inverse_of(G)
+        trace = xp.sum(hessian.h * xp.diag(K))
+        eps = residual_norm(G, P, growth(matrix.row_terms + 8) * trace)
+        return Inverse(hessian, xp.where(xp.isfinite(P), P, 0.0), eps, least, K, "gram")
     diagonal = hessian.ridge + matrix.map(xp.square).rmatvec(hessian.h)
-    return Inverse(hessian, 1.0 / xp.where(hessian.mask, diagonal, 1.0), xp.asarray(xp.inf), least, "iterative")
+    return Inverse(hessian, 1.0 / xp.where(hessian.mask, diagonal, 1.0), xp.asarray(xp.inf), least, None, "iterative")
 
 
 def _full(hessian: Hessian, least) -> Inverse:
@@ -112,15 +130,20 @@ def _full(hessian: Hessian, least) -> Inverse:
     ridge = hessian.ridge
     H = xp.where(inside, gram(hessian.matrix, hessian.h), 0.0) + xp.diag(ridge)
     P = inverse_of(H)
-    E = xp.eye(d) - dot(H, P)
-    size = xp.sqrt(xp.sum(P**2)) * (1 + growth(d * d + 4))
     trace = xp.sum(hessian.h * hessian.magnitude.map(xp.square).matvec(xp.ones(d)))
-    off = growth(n + 8) * trace + 4 * U * xp.max(ridge)
-    off = off + growth(d + 4) * xp.sqrt(xp.sum(H**2))
-    eps = up(norm_up(xp.sum(E**2), d * d + 4) + (off + d * TINY) * size, d)
-    eps = xp.where(eps < 0.5, eps, xp.inf)  # also where it is not a number
+    eps = residual_norm(H, P, growth(n + 8) * trace + 4 * U * xp.max(ridge))
+    size = xp.sqrt(xp.sum(P**2)) * (1 + growth(d * d + 4))
     mu = xp.where(xp.isfinite(eps), xp.maximum(least, (1 - eps) / size * (1 - 8 * U)), least)
-    return Inverse(hessian, xp.where(xp.isfinite(P), P, 0.0), eps, mu, "full")
+    return Inverse(hessian, xp.where(xp.isfinite(P), P, 0.0), eps, mu, None, "full")
+
+
+def residual_norm(H, P, off):
+    """Upper bound of ||I - H P|| for an H that is known within `off`; inf unless it is below 1/2."""
+    d = H.shape[0]
+    size = xp.sqrt(xp.sum(P**2)) * (1 + growth(d * d + 4))
+    off = off + growth(d + 4) * xp.sqrt(xp.sum(H**2)) + d * TINY
+    eps = up(norm_up(xp.sum((xp.eye(d) - dot(H, P)) ** 2), d * d + 4) + off * size, d)
+    return xp.where(eps < 0.5, eps, xp.inf)  # also where it is not a number
 
 
 def dot(a, b):
@@ -154,12 +177,12 @@ def gram(matrix, h):
     return dot((h[:, None] * X).T, X)
 
 
-def transposed_gram(matrix, scale):
-    """X diag(scale) X^T, (n, n)."""
-    if isinstance(matrix, HostMatrix) and not isinstance(matrix.values, np.ndarray):
-        return np.asarray((matrix.values.multiply(scale[None, :]) @ matrix.values.T).todense())
-    X = dense(matrix)
-    return dot(X * scale[None, :], X.T)
+def cross(left, scale, right):
+    """A diag(scale) B^T for two matrices."""
+    if isinstance(left, HostMatrix) and not isinstance(left.values, np.ndarray):
+        product = left.values.multiply(scale[None, :]).tocsr() @ right.values.T
+        return product if isinstance(product, np.ndarray) else product.toarray()
+    return dot(dense(left) * scale[None, :], dense(right).T)
 
 
 def dense(matrix):
@@ -172,13 +195,13 @@ def dense(matrix):
 
 
 def inverse_of(H):
-    """The inverse of a positive definite matrix by Cholesky, NaN if it is not."""
+    """The inverse of a positive definite matrix, NaN where rounding hides that it is one."""
     if uses_jax((H,)):
         eye = jnp.eye(H.shape[0], dtype=H.dtype)
         return jax.scipy.linalg.cho_solve((jnp.linalg.cholesky(H), True), eye)
     try:
-        return scipy.linalg.cho_solve(scipy.linalg.cho_factor(H, lower=True), np.eye(H.shape[0]))
-    except (np.linalg.LinAlgError, ValueError):
+        return np.linalg.inv(H)
+    except np.linalg.LinAlgError:
         return np.full_like(H, np.nan)
 
 
@@ -198,4 +221,8 @@ def conjugate_gradients(times, b, jacobi):
 
     z = jacobi * b
     first = xp.sum(b * z, axis=0)
-    return fori_loop(0, _STEPS, step, (xp.zeros_like(b), b, z, first))[0]
+
+    def done(_, state):
+        return np.all(state[3] <= CONVERGED * first)
+
+    return fori_loop(0, _STEPS, step, (xp.zeros_like(b), b, z, first), done)[0]

@@ -1,5 +1,7 @@
 """Theorem 2: re-optimise the touched coefficients and the touched dual variables, then take the mid ball there."""
 
+import numpy as np
+
 from jaxbounds.array import CONVERGED, fori_loop, ratio, xp
 from jaxbounds.certificates.cached import cached_regions
 from jaxbounds.certificates.four_point import region
@@ -100,7 +102,7 @@ def primal_step(ledger: Ledger, w, steps: int = 8):
             trials = [w + size * p for size in (1.0, 0.5, 0.25, 0.05, 0.005)]
             return least(edit, value, [w, *trials])
 
-        return fori_loop(0, steps, newton, w)
+        return fori_loop(0, steps, newton, w, done=np.array_equal)
 
     frobenius = edit.total_e(xp.where(ledger.of_col(free), ledger.of_row(c) * edit.new**2, 0.0))
     size = edit.to_q(1.0 / (loss.smoothness * frobenius + TINY))
@@ -139,7 +141,10 @@ def conjugate_gradients(edit: Edit, product, b, steps: int = 30):
         new = edit.total_q(r * r)
         return x, r, r + edit.to_q(ratio(new, rr, going)) * p, new
 
-    return fori_loop(0, steps, step, (xp.zeros_like(b), b, b, first))[0]
+    def done(_, state):
+        return np.all(state[3] <= CONVERGED * first)
+
+    return fori_loop(0, steps, step, (xp.zeros_like(b), b, b, first), done)[0]
 
 
 def dual_step(ledger: Ledger, point: Point, steps: int = 40) -> Point:
@@ -168,4 +173,7 @@ def dual_step(ledger: Ledger, point: Point, steps: int = 40) -> Point:
         ref = loss.step_point(q, alpha, edit.target, kappa)
         return loss.dual(ref, edit.target), ref
 
-    return fori_loop(0, steps, step, (point, point, xp.ones(())))[0]
+    def done(old, new):
+        return np.array_equal(old[0].alpha, new[0].alpha)
+
+    return fori_loop(0, steps, step, (point, point, xp.ones(())), done)[0]

@@ -54,9 +54,13 @@ class Sandwich(Shape):
         return up(length + root(self.norm_sq) * error, 16)
 
     def of_rows(self, matrix):
-        if self.inverse.kind != "iterative":
+        if self.inverse.kind == "full":
             return self.of_columns(dense(matrix).T)
-        if matrix.shape[0] > _SOLVES or not isinstance(matrix, HostMatrix):
+        if self.inverse.kind == "gram" and self.two_sided:
+            scores, error = self.inverse.row_scores(matrix)
+            length = norm_up(xp.sum(self.weight[:, None] * scores**2, axis=0), scores.shape[0] + 8)
+            return up(length + xp.sqrt(xp.max(self.weight)) * error)
+        if not isinstance(matrix, HostMatrix) or matrix.shape[0] > _SOLVES:
             return up(row_norms(matrix) * self.largest())
         size = max(1, _BLOCK // matrix.shape[1])
         blocks = [HostMatrix(matrix.values[k : k + size]) for k in range(0, matrix.shape[0], size)]
