@@ -138,6 +138,11 @@ def test_optimum_to_45_digits_is_inside_many(block, x64):
     assert sum(known) >= 80
 
 
+def test_screening_moves_the_point():
+    """Columns that become certain zeros move the reference point: slopes taken before that are those of another one."""
+    assert check_optimum(draw(np.random.default_rng(21182)), (jb.Curvature(),))
+
+
 @pytest.mark.parametrize("magnitude", [8, 75])
 def test_extreme_scales(magnitude):
     known = []

@@ -100,37 +100,42 @@ def _near(problem: NewProblem, at: Gradient, start, sigma_sq) -> bool:
 
 def one_sandwich(problem: NewProblem, at: Gradient, low, high) -> Ellipsoid:
     """The sandwich at one point, for new scores between low and high."""
-    loss, penalty, y, concrete = problem.loss, problem.penalty, problem.y, not uses_jax((at.w,))
+    penalty, mask, two_sided = problem.penalty, problem.free, problem.penalty.quadratic
+    if penalty.piecewise_quadratic and not two_sided:
+        at, mask, certain = screened(problem, at, low, high)
+        two_sided = not uses_jax((at.w,)) and bool(certain)
+    slopes = slope_range(problem, at, low, high)[:2]  # of the screened point, which may have moved
+    radius, shape, pad, centre = sandwich(problem, at, *slopes, mask, two_sided)
+    return explicit(problem, at, radius, shape, pad, centre, ~mask)
+
+
+def slope_range(problem: NewProblem, at: Gradient, low, high):
+    """(least, largest secant slope, longest move) from each coordinate of a point, for new scores in [low, high]."""
+    loss, y = problem.loss, problem.y
     q_low, q_high = loss.coordinate(low, y), loss.coordinate(high, y)
     q_low, q_high = xp.minimum(q_low, q_high), xp.maximum(q_low, q_high)
     d_low = q_low - at.q - 4 * U * (xp.abs(q_low) + xp.abs(at.q))
     d_high = q_high - at.q + 4 * U * (xp.abs(q_high) + xp.abs(at.q))
-    slope_low, slope_high = loss.secant(at.q, d_low, d_high, y)
-    mask, two_sided = problem.free, penalty.quadratic
-    if penalty.piecewise_quadratic and not two_sided:
-        off = up(problem.c * slope_high * xp.maximum(xp.abs(d_low), xp.abs(d_high)), 8)
-        off = at.pad + up(problem.magnitude.rmatvec(off), problem.matrix.col_terms)
-        at, mask, certain = screened(problem, at, off)
-        two_sided = concrete and bool(certain)
-    radius, shape, pad, centre = sandwich(problem, at, slope_low, slope_high, mask, two_sided)
-    return explicit(problem, at, radius, shape, pad, centre, ~mask)
+    return *loss.secant(at.q, d_low, d_high, y), xp.maximum(xp.abs(d_low), xp.abs(d_high))
 
 
-def screened(problem: NewProblem, at: Gradient, off):
+def screened(problem: NewProblem, at: Gradient, low, high):
     """(gradient of the reduced problem, columns that stay in it, whether all their signs are certain).
 
-    v* lies within `off` of v: inside the kink's interval w*_j = 0, beyond it w*_j has that side's sign, and psi_j may
-    be taken for a quadratic.
+    v* lies within |X|^T (c slope move) of v: inside the kink's interval w*_j = 0, beyond it w*_j has that side's sign,
+    and psi_j may be taken for a quadratic.
     """
     penalty = problem.penalty
-    low, high = penalty.subgradient(xp.zeros_like(at.w))
-    reach = off + 4 * U * (xp.abs(at.v) + xp.abs(low) + xp.abs(high))
-    zero = (at.v - reach > low) & (at.v + reach < high)
-    positive, negative = at.v - reach > high, at.v + reach < low
+    _, slope, move = slope_range(problem, at, low, high)
+    off = at.pad + up(problem.magnitude.rmatvec(up(problem.c * slope * move)), problem.matrix.col_terms)
+    left, right = penalty.subgradient(xp.zeros_like(at.w))
+    reach = off + 4 * U * (xp.abs(at.v) + xp.abs(left) + xp.abs(right))
+    zero = (at.v - reach > left) & (at.v + reach < right)
+    positive, negative = at.v - reach > right, at.v + reach < left
     mask = problem.free & ~zero
     w = xp.where(mask, at.w, 0.0)
     at = problem.gradient(w)
-    slope = penalty.second(w) * w + xp.where(positive, high, low)
+    slope = penalty.second(w) * w + xp.where(positive, right, left)
     pad = up(at.pad + 8 * U * (xp.abs(slope) + xp.abs(at.v)))
     certain = xp.all(~mask | positive | negative)
     return replace(at, g=xp.where(certain, slope - at.v, at.g), pad=xp.where(certain, pad, at.pad)), mask, certain
