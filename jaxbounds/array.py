@@ -63,6 +63,15 @@ def fori_loop(start: int, stop: int, body, state):
     return state
 
 
+def while_loop(going, body, state):
+    """jax.lax.while_loop, or a Python loop on NumPy."""
+    if uses_jax(jax.tree.leaves(state)):
+        return jax.lax.while_loop(going, body, state)
+    while going(state):
+        state = body(state)
+    return state
+
+
 def stop_gradient(tree):
     """jax.lax.stop_gradient; NumPy carries no gradient."""
     return jax.lax.stop_gradient(tree) if uses_jax(jax.tree.leaves(tree)) else tree
