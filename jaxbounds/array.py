@@ -77,6 +77,22 @@ def stop_gradient(tree):
     return jax.lax.stop_gradient(tree) if uses_jax(jax.tree.leaves(tree)) else tree
 
 
+@jax.custom_jvp
+def _carry(value, model):
+    del model
+    return value
+
+
+@_carry.defjvp
+def _carry_jvp(primals, tangents):
+    return primals[0], tangents[1]
+
+
+def carry(value, model):
+    """value, with the derivative of model, a function that the compiler drops unless a derivative is taken."""
+    return _carry(value, model()) if uses_jax((value,)) else value
+
+
 def reinterpret(x, dtype):
     """The same bits as another type of the same width."""
     return jax.lax.bitcast_convert_type(x, dtype) if uses_jax((x,)) else np.asarray(x).view(dtype)

@@ -4,9 +4,7 @@ Without a penalty on b, a dual point t needs sum_i c_i t_i = 0. At the best inte
 -l'(s_i + b) has that property, and the duality gap of (w, b, t) is the sum of Fenchel-Young terms as ever.
 """
 
-from functools import partial
-
-from jaxbounds.array import stop_gradient, while_loop, xp
+from jaxbounds.array import carry, stop_gradient, while_loop, xp
 from jaxbounds.conjugate import implicit
 from jaxbounds.interfaces import Loss
 from jaxbounds.pytree import in_float64
@@ -51,10 +49,10 @@ def balanced_intercept(loss: Loss, s, y, c):
     Source: section "Changes", unpenalised intercept, of the library's theory.
     """
     fixed = stop_gradient((loss, s, y, c))
-    at = partial(_slope, *fixed)
 
     def body(state):
-        k, b, low, high, move, (g, curvature, _), _ = state
+        k, b, last, low, high, move, _ = state
+        g, curvature, size = _slope(*fixed, b)
         low, high = xp.where(g <= 0, b, low), xp.where(g >= 0, b, high)
         enclosed = xp.isfinite(low) & xp.isfinite(high)
         newton = b - g / xp.where(curvature > 0, curvature, 1.0)
@@ -64,37 +62,28 @@ def balanced_intercept(loss: Loss, s, y, c):
         beyond = xp.where(g < 0, b + move, b - move)
         new = xp.where(good, newton, xp.where(enclosed, low + 0.5 * (high - low), beyond))
         move = xp.where(good, xp.abs(newton - b), xp.where(enclosed, high - low, 2.0 * move))
-        there = at(new)
-        new = xp.where(xp.isnan(there[0]), b, new)  # out of the reach of a user's function
-        return k + 1, new, low, high, move, there, (new == b) | (xp.abs(there[0]) <= 4 * U * there[2])
+        new = xp.where(xp.abs(g) <= 4 * U * size, b, new)
+        new = xp.where(xp.isnan(g), last, new)  # b was out of the reach of a user's function
+        return k + 1, new, b, low, high, move, (new == b) | xp.isnan(g)
 
-    zero = xp.zeros_like(xp.sum(fixed[1]), xp.float64)
-    start = at(zero)
-    settled = xp.abs(start[0]) <= 4 * U * start[2]
-    count, move = xp.zeros_like(settled, int), 2.0 * _reach(*fixed[1:3])
-    first = count, zero, zero - xp.inf, zero + xp.inf, move, start, settled
-    b = while_loop(lambda state: ~state[6] & (state[0] < _STEPS), body, first)[1]
-    g, curvature, _ = _slope(loss, s, y, c, b)
-    return implicit(b, g, curvature)
+    move = 2.0 * _reach(*fixed[1:3])
+    zero = xp.zeros_like(move)
+    first = xp.zeros_like(zero, int), zero, zero, zero - xp.inf, zero + xp.inf, move, zero > 0
+    b = while_loop(lambda state: ~state[-1] & (state[0] < _STEPS), body, stop_gradient(first))[1]
+    return carry(b, lambda: implicit(b, *_slope(loss, s, y, c, b)[:2]))
 
 
 @in_float64
 def has_intercept(loss: Loss, s, y, c):
     """Whether finite intercepts are best: not if the loss goes on falling in one direction, as with one class only."""
-    fixed = stop_gradient((loss, s, y, c))
-    at = partial(_slope, *fixed)
 
-    def turns(sign):
-        def uphill(b):
-            return sign * at(sign * b)[0] > 0
+    def turns(reach):
+        return (_slope(loss, s, y, c, -reach)[0] < 0) & (_slope(loss, s, y, c, reach)[0] > 0)
 
-        def double(state):
-            k, b, _ = state
-            return k + 1, 2.0 * b, uphill(2.0 * b)
+    def double(state):
+        k, reach, _ = state
+        return k + 1, 2.0 * reach, turns(2.0 * reach)
 
-        reach = _reach(*fixed[1:3])
-        found = uphill(reach)
-        first = xp.zeros_like(found, int), reach, found
-        return while_loop(lambda state: ~state[2] & (state[0] < _DOUBLINGS), double, first)[2]
-
-    return turns(-1.0) & turns(1.0)
+    reach = _reach(s, y)
+    first = xp.zeros_like(reach, int), reach, turns(reach)
+    return while_loop(lambda state: ~state[2] & (state[0] < _DOUBLINGS), double, first)[2]

@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 from jax import lax
 
-from jaxbounds.array import on_host, put, to_host
+from jaxbounds.array import carry, on_host, put, to_host
 from jaxbounds.edit import bucket, prepare
 from jaxbounds.kinds import Change
 from jaxbounds.matrix import Dense, Matrix, as_matrix
@@ -21,7 +21,6 @@ from jaxbounds.problem import Problem, as_sample_weight, as_targets, as_vector
 from jaxbounds.pytree import in_float64, is_traced
 from jaxbounds.solvers.common import Task
 from jaxbounds.solvers.default import default_solver
-from jaxbounds.solvers.implicit import carry
 from jaxbounds.status import Status
 
 _SMALL = 1 << 16  # data up to this many dense entries are padded to powers of two, so that shapes share a compilation
@@ -108,7 +107,7 @@ def fit(
     w, alpha, ref = (a[:k] for a, k in zip(to_host(found) if on_host(found) else found, (d, n, n), strict=True))
     w, b = w.astype(matrix.dtype), None
     if problem.intercept and not concrete:  # the best one for the stored w, with the derivatives of the optimum
-        b = carry(lax.stop_gradient(best_intercept(problem, data, w)), solution.intercept)
+        b = carry(lax.stop_gradient(best_intercept(problem, data, w)), lambda: solution.intercept)
     model = remember(problem, data, w, alpha, ref, solution.status, solution.n_steps, b)
     if concrete:
         _warn(model, tol)

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from jaxbounds.array import carry
 from jaxbounds.conjugate import bracket
 from jaxbounds.intercept import balanced_intercept, has_intercept
 from jaxbounds.solvers.common import (
@@ -21,18 +22,6 @@ from jaxbounds.solvers.common import (
 )
 from jaxbounds.solvers.linear import conjugate_gradients, factored, is_direct
 from jaxbounds.status import Status
-
-
-@jax.custom_jvp
-def carry(value, model):
-    """value, with the derivative of model, which is not computed unless a derivative is taken."""
-    del model
-    return value
-
-
-@carry.defjvp
-def _carry_jvp(primals, tangents):
-    return primals[0], tangents[1]
 
 
 def with_derivatives(task: Task, w: jax.Array) -> jax.Array:
@@ -101,11 +90,13 @@ def finish(task: Task, best: Progress, tol) -> Solution:
     s, b, status = task.matrix.matvec(w), found.intercept, found.status
     if task.intercept:
         b = balanced_intercept(task.loss, s, task.y, task.c)
-        finite = has_intercept(task.loss, s, task.y, task.c)
+        frozen = lax.stop_gradient(task)
+        finite = has_intercept(frozen.loss, lax.stop_gradient(s), frozen.y, frozen.c)
         status = jnp.where(finite, status, Status.NO_INTERCEPT).astype(jnp.int32)
     q = task.q(s + b)
-    alpha, primal = carry(found.alpha, task.loss.dual(q, task.y)), carry(found.primal, task.primal(w, q))
-    return Solution(w, alpha, carry(found.ref, q), found.gap, primal, found.n_steps, status, b)
+    alpha, ref = carry(found.alpha, lambda: task.loss.dual(q, task.y)), carry(found.ref, lambda: q)
+    primal = carry(found.primal, lambda: task.primal(w, q))
+    return Solution(w, alpha, ref, found.gap, primal, found.n_steps, status, b)
 
 
 def finish_kinked(task: Task, best: Progress, tol) -> Solution:
@@ -132,7 +123,7 @@ def finish_kinked(task: Task, best: Progress, tol) -> Solution:
 
     alpha = lax.custom_root(residual, found.alpha, lambda _, start: start, tangent_solve)
     model = task.penalty.grad_conjugate(task.v(alpha))
-    w = carry(found.w, model)
+    w = carry(found.w, lambda: model)
     q = task.q(task.matrix.matvec(w))
-    primal, ref = carry(found.primal, task.primal(w, q)), carry(found.ref, q)
+    primal, ref = carry(found.primal, lambda: task.primal(w, q)), carry(found.ref, lambda: q)
     return replace(found, w=w, alpha=alpha, ref=ref, primal=primal)
