@@ -271,25 +271,31 @@ def newton_direction(task: Task, smooth: Smooth, w, q, rhs, mask, scale, rtol, d
     return p, ds, steps
 
 
-def line_search(task: Task, smooth: Smooth, w, q, p, dq, primal, accuracy=0.3, steps=50):
+def line_search(task: Task, smooth: Smooth, w, s, p, ds, primal, accuracy=0.3, steps=50):
     """A step t > 0 along p where the derivative of the objective is within ``accuracy`` of zero, relative to t = 0.
 
     A guarded Newton iteration on the derivative, which stays accurate near the optimum where differences of the
-    objective do not. Returns 0 if no step with a lower objective is found.
+    objective do not. Returns 0 if no step with a lower objective is found. An intercept is the best one all along the
+    line: a fixed direction for it would stop at the first kinks of rows that it could keep where they are.
     """
     c, y, penalty = task.c, task.y, task.penalty
+    q, dq = task.q(s), task.loss.orientation(task.y) * ds
 
-    def derivative(t):
+    def derivative(t, q):
         at = w + t * p
-        moved = q + t * dq
-        slope = directional(penalty, at, p) - jnp.sum(c * smooth.dual(moved, y) * dq)
-        return slope, jnp.sum(c * smooth.second(moved, y) * dq * dq) + jnp.sum(second(penalty, at) * p * p)
+        slope = directional(penalty, at, p) - jnp.sum(c * smooth.dual(q, y) * dq)
+        weights = c * smooth.second(q, y)
+        shift = jnp.sum(weights * ds) / jnp.maximum(jnp.sum(weights), TINY) if task.intercept else 0.0
+        return slope, jnp.sum(weights * (ds - shift) ** 2) + jnp.sum(second(penalty, at) * p * p)
+
+    def moved(t):
+        return task.q(task.balanced(s + t * ds))
 
     def lower(t):
-        rows = c * (smooth.value(q + t * dq, y) - smooth.value(q, y))
+        rows = c * (smooth.value(moved(t), y) - smooth.value(q, y))
         return jnp.sum(rows) + jnp.sum(penalty.value(w + t * p) - penalty.value(w)) < 0
 
-    start = derivative(jnp.zeros((), jnp.float64))[0]
+    start = derivative(jnp.zeros((), jnp.float64), q)[0]
     close = jnp.abs(start) <= 1e-10 * jnp.abs(primal)  # differences of the objective would be rounding
 
     def judge(t, slope, low):
@@ -306,11 +312,11 @@ def line_search(task: Task, smooth: Smooth, w, q, p, dq, primal, accuracy=0.3, s
         guess = jnp.where(jnp.isinf(high), 2.0 * t, between)
         far = jnp.where(jnp.isinf(high), 10.0 * t, high)
         t = jnp.where((newton > low) & (newton < far), newton, guess)
-        slope, curvature = derivative(t)
+        slope, curvature = derivative(t, moved(t))
         return k + 1, t, low, high, slope, curvature, judge(t, slope, low)
 
     one, zero = jnp.ones((), jnp.float64), jnp.zeros((), jnp.float64)
-    slope, curvature = derivative(one)
+    slope, curvature = derivative(one, moved(one))
     first = (jnp.zeros((), jnp.int32), one, zero, one * jnp.inf, slope, curvature, judge(one, slope, zero))
     state = lax.while_loop(lambda state: ~state[6] & (state[0] < steps), body, first)
     _, t, low, _, slope, _, good = state

@@ -33,7 +33,7 @@ def gram(matrix: Rows, scale: jax.Array) -> jax.Array:
 class _State:
     best: Progress  # its w are the weights t
     t: jax.Array
-    q: jax.Array
+    s: jax.Array  # scores
     rest: jax.Array  # the weights of alpha(w), minus t
     pull: jax.Array  # K rest
     gram: jax.Array
@@ -75,24 +75,25 @@ class DualNewton(Solver):
         follows = task.loss.dual(task.q(task.scores(w0)), task.y)
         first, second = (self._point(task, K, task.t(alpha)) for alpha in (alpha0, follows))
         better = second[0][3] < first[0][3]
-        point, rest, pull = jax.tree.map(lambda a, b: jnp.where(better, b, a), first, second)
-        return _State(Progress.start(*point), point[0], point[2], rest, pull, K)
+        point, s, rest, pull = jax.tree.map(lambda a, b: jnp.where(better, b, a), first, second)
+        return _State(Progress.start(*point), point[0], s, rest, pull, K)
 
     def _point(self, task: Task, K, t):
-        s = dot(K, t)
-        q = task.q(task.balanced(s))
+        pulled = dot(K, t)
+        s = task.balanced(pulled)
+        q = task.q(s)
         alpha = task.loss.dual(q, task.y)
         rest = task.t(alpha) - t
         pull = dot(K, rest)
         rows = task.c * task.loss.fenchel_young(q, alpha, task.y, q)
         gap = jnp.sum(rows) + jnp.maximum(0.5 * jnp.sum(rest * pull), 0.0)
-        primal = jnp.sum(task.c * task.loss.value(q, task.y)) + 0.5 * jnp.sum(t * s)
-        return (t, alpha, q, gap, primal), rest, pull
+        primal = jnp.sum(task.c * task.loss.value(q, task.y)) + 0.5 * jnp.sum(t * pulled)
+        return (t, alpha, q, gap, primal), s, rest, pull
 
     def step(self, task: Task, state: _State, tol) -> _State:
         """One Newton step with line search."""
         del tol
-        root = jnp.sqrt(task.c * task.loss.second(state.q, task.y))
+        root = jnp.sqrt(task.c * task.loss.second(task.q(state.s), task.y))
         size = jnp.maximum(jnp.linalg.norm(root), TINY)
 
         def project(a):  # the answer of the intercept
@@ -107,12 +108,10 @@ class DualNewton(Solver):
         lam = jnp.maximum(jnp.sum(z * ds), TINY)
         at = jnp.sum(state.t * ds) / lam
         line = replace(task, penalty=L2(lam))
-        moved = ds - dot(root / size, root / size * ds) if task.intercept else ds
-        dq = task.loss.orientation(task.y) * moved
-        length = line_search(line, task.loss, at[None], state.q, jnp.ones(1), dq, state.best.primal)
-        point, rest, pull = self._point(task, state.gram, state.t + length * z)
+        length = line_search(line, task.loss, at[None], state.s, jnp.ones(1), ds, state.best.primal)
+        point, s, rest, pull = self._point(task, state.gram, state.t + length * z)
         best = state.best.update(*point, length > 0)
-        return _State(best, point[0], point[2], rest, pull, state.gram)
+        return _State(best, point[0], s, rest, pull, state.gram)
 
     def finish(self, task: Task, state: _State, tol) -> Solution:
         """The result of a state: its coefficients, and their gap on the data themselves."""

@@ -44,7 +44,7 @@ def newton_step(
     mask = jnp.ones(w.shape, bool) if mask is None else mask
     rhs = v - task.penalty.subgradient(w)[0]
     p, ds, steps = newton_direction(task, smooth, w, q, rhs, mask, scale, rtol, damping, max_cg, patience)
-    t = line_search(task, smooth, w, q, p, task.loss.orientation(task.y) * ds, primal)
+    t = line_search(task, smooth, w, s, p, ds, primal)
     return w + t * p, task.balanced(s + t * ds), t > 0, steps
 
 

@@ -125,7 +125,7 @@ def composite_step(task: Task, smooth: Smooth, path: Path, rtol, gap, primal, ma
     accepted = (change <= 1e-3 * descent) | (small & (descent <= 0))
 
     def search():
-        t = line_search(task, smooth, w, q, p, task.loss.orientation(task.y) * ds, primal)
+        t = line_search(task, smooth, w, s, p, ds, primal)
         return w + t * p, task.balanced(s + t * ds)
 
     w, s = lax.cond(accepted, lambda: (full, s_full), search)
