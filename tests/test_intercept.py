@@ -222,6 +222,19 @@ def test_far_columns_and_targets():
     np.testing.assert_allclose(float(far.intercept) - 1e6, float(best.intercept), atol=1e-7)
 
 
+def test_rare_class():
+    """A stiff loss at its kinks: a line search with a fixed direction for b took 488 steps here, and gave up."""
+    rng = np.random.default_rng(0)
+    data, y = rng.normal(size=(N, D)) - 3.0, -np.ones(N)
+    data[0], y[0] = data[0] + 6.0, 1.0
+    weight = np.where(y > 0, 1e-3, 1.0)
+    for lam in (1e-3, 1e-8):
+        problem = jb.Problem(jb.losses.smoothed_hinge(1e-3), jb.penalties.l2(lam), intercept=True)
+        model = jb.fit(problem, data, y, sample_weight=weight)
+        assert int(model.status) == jb.Status.CONVERGED and int(model.n_steps) <= 10
+        assert imbalance(model) <= 1e-12
+
+
 def test_no_active_row():
     """Squared hinge without a row in its curved part, where the intercept has no curvature."""
     problem = jb.Problem(jb.losses.squared_hinge(), jb.penalties.l2(1e-6), intercept=True)
