@@ -73,9 +73,34 @@ def fori_loop(start: int, stop: int, body, state, done=None):
     return state
 
 
+def while_loop(going, body, state):
+    """jax.lax.while_loop, or a Python loop on NumPy."""
+    if uses_jax(jax.tree.leaves(state)):
+        return jax.lax.while_loop(going, body, state)
+    while going(state):
+        state = body(state)
+    return state
+
+
 def stop_gradient(tree):
     """jax.lax.stop_gradient; NumPy carries no gradient."""
     return jax.lax.stop_gradient(tree) if uses_jax(jax.tree.leaves(tree)) else tree
+
+
+@jax.custom_jvp
+def _carry(value, model):
+    del model
+    return value
+
+
+@_carry.defjvp
+def _carry_jvp(primals, tangents):
+    return primals[0], tangents[1]
+
+
+def carry(value, model):
+    """value, with the derivative of model, a function that the compiler drops unless a derivative is taken."""
+    return _carry(value, model()) if uses_jax((value,)) else value
 
 
 def reinterpret(x, dtype):

@@ -284,6 +284,11 @@ def check_method(method: Any, problem: Any = None, change: Any = None) -> Method
     if not isinstance(method, Method):
         what = f"the class {method.__name__}; call it" if isinstance(method, type) else type(method).__name__
         raise TypeError(f"method must be Theorem1(), Cached(), Partial(), Pass() or Curvature(), got {what}")
+    if getattr(problem, "intercept", False):
+        raise ValueError(
+            "bounds with intercept=True are not supported yet; retrain with refit, or train with intercept=False and a "
+            "column of ones in X (a penalised intercept)"
+        )
     if change is not None:
         for part in change.parts():
             if isinstance(part, SetPenalty):

@@ -8,6 +8,7 @@ import numpy as np
 
 from jaxbounds.array import Array, fori_loop, on_host, put, to_host, xp
 from jaxbounds.host import HostMatrix, host_matrix, matrix_of
+from jaxbounds.intercept import balanced_intercept
 from jaxbounds.losses import Loss
 from jaxbounds.matrix import Matrix
 from jaxbounds.penalties import Penalty
@@ -31,8 +32,8 @@ class Rows:
 
     target: Array
     weight: Array  # sample weight
-    score: Array  # x_i.w
-    score_abs: Array  # |x_i|.|w|, the scale of the score's rounding error
+    score: Array  # x_i.w + b
+    score_abs: Array  # |x_i|.|w| + |b|, the scale of the score's rounding error
     cross: Array  # x_i.delta
     norm_sq: Array  # ||x_i||^2
     fenchel: Array  # upper bound of FY_i
@@ -75,7 +76,7 @@ class Model:
 
     Attributes:
         problem: the loss, penalty and scale.
-        w: (d,) coefficients in the data's dtype. intercept: float64 scalar, 0 without one.
+        w: (d,) coefficients in the data's dtype. intercept: float64 scalar, the best one for w; 0 without one.
         alpha: (n,) float64 dual variables in the paper's sign.
         gap: upper bound of P(w) - D(alpha); bounds are valid however large it is.
         primal: P(w). status, n_steps: int32, see `jb.Status`.
@@ -102,11 +103,11 @@ class Model:
     columns: Columns
     totals: Totals
     data: Data | None
-    row_terms: int = static(default=0)  # most summands in a score, for rounding
+    row_terms: int = static(default=0)  # most summands in a score (the intercept is one), for rounding
 
     @in_float64
     def scores(self, X):
-        """X w, the model's scores: (m, d) data to (m,) float64."""
+        """X w + b, the model's scores: (m, d) data to (m,) float64."""
         matrix = matrix_of(X, on_host(self))
         if matrix.shape[1] != self.w.shape[0]:
             raise ValueError(f"X must have {self.w.shape[0]} columns like the training data, got {matrix.shape[1]}")
@@ -190,8 +191,22 @@ def spectral_bound(matrix: Matrix, c, steps: int = 3):
     return up(ratio, matrix.row_terms + matrix.col_terms + 8)
 
 
+def balanced(problem: Problem, data: Data, alpha):
+    """alpha with the heavier sign of t shrunk until sum_i c_i t_i = 0 to rounding: every domain contains 0.
+
+    Scores of a large size and slope leave more than that; users' losses keep it, their alpha must be -f'(ref).
+    """
+    if not problem.intercept or problem.loss.defined_by_ref:
+        return alpha
+    t = data.weight * problem.loss.orientation(data.target) * alpha
+    above, below = xp.sum(xp.maximum(t, 0.0)), xp.sum(xp.maximum(-t, 0.0))
+    less = xp.minimum(above, below)
+    return alpha * xp.where(t > 0, less / xp.maximum(above, TINY), less / xp.maximum(below, TINY))
+
+
 def feasible(problem: Problem, data: Data, alpha, unit: float):
-    """alpha, shrunk until v lies in the domain of psi* whatever the rounding."""
+    """alpha, balanced, and shrunk until v lies in the domain of psi* whatever the rounding."""
+    alpha = balanced(problem, data, alpha)
     bound, matrix = problem.penalty.dual_bound, data.matrix
     if bound is None:
         return alpha
@@ -206,16 +221,17 @@ def dual_vector_pad(matrix: Matrix, c, alpha):
     return up((growth(matrix.col_terms + 6) + 64 * U) * size, matrix.col_terms) + matrix.col_terms * TINY
 
 
-def _memory(problem: Problem, data: Data, w, alpha, ref, unit: float):
-    """Rows, Columns, Totals of a pair (w, alpha) in one pass over the data."""
+def _memory(problem: Problem, data: Data, w, b, alpha, ref, unit: float):
+    """Rows, Columns, Totals of (w, b, alpha) in one pass over the data."""
     loss, penalty, matrix = problem.loss, problem.penalty, data.matrix
     n, d = matrix.shape
     y, c = data.target, data.weight * unit
     w = w.astype(xp.float64)
     magnitude, square = matrix.map(xp.abs), matrix.map(xp.square)
-    score, score_abs = matrix.matvec(w), up(magnitude.matvec(xp.abs(w)), matrix.row_terms)
+    terms = _score_terms(problem, matrix)
+    score, score_abs = matrix.matvec(w) + b, up(magnitude.matvec(xp.abs(w)) + xp.abs(b), terms)
     q = loss.coordinate(score, y)
-    pad = coordinate_pad(q, score_pad(score_abs, matrix.row_terms))
+    pad = coordinate_pad(q, score_pad(score_abs, terms))
     fenchel, gap_square = fenchel_bounds(loss, q, pad, alpha, y, known_ref(loss, penalty, ref))
 
     lam = lam_of(penalty, d)
@@ -254,24 +270,47 @@ def _memory(problem: Problem, data: Data, w, alpha, ref, unit: float):
 _memory_jit = partial(jax.jit, static_argnames="unit")(_memory)
 
 
-def remember(problem: Problem, data: Data, w, alpha, ref=None, status=0, n_steps=0) -> Model:
-    """The model of a pair (w, alpha): any w and any feasible alpha give valid bounds.
+def _score_terms(problem: Problem, matrix: Matrix | HostMatrix) -> int:
+    """Most summands in a score."""
+    return matrix.row_terms + int(problem.intercept)
+
+
+def _best_intercept(problem: Problem, data: Data, w):
+    unit = problem.unit(data.matrix.shape[0])
+    scores = data.matrix.matvec(w.astype(xp.float64))
+    return balanced_intercept(problem.loss, scores, data.target, data.weight * unit)
+
+
+_best_intercept_jit = jax.jit(_best_intercept)
+
+
+@in_float64
+def best_intercept(problem: Problem, data: Data, w):
+    """The intercept that minimises the loss at w; 0 for a problem without one."""
+    if not problem.intercept:
+        return np.zeros(())
+    if not on_host(problem, data, w):
+        return _best_intercept_jit(problem, data, w)
+    problem, here, w = to_host((problem, data, w))
+    return _best_intercept(problem, replace(here, matrix=host_matrix(data.matrix)), w)
+
+
+def remember(problem: Problem, data: Data, w, alpha, ref=None, status=0, n_steps=0, b=None) -> Model:
+    """The model of a pair (w, alpha): any w and any feasible alpha give valid bounds; b is the best one for w.
 
     Losses that define alpha by `ref` take it at ref, by default at the scores of w, whatever `alpha` was given.
     """
-    unit, terms = problem.unit(data.matrix.shape[0]), data.matrix.row_terms
-    memory, on, here, at = _memory_jit, problem, data, w
-    if on_host(problem, data, w, alpha):
-        memory, (on, here, at, alpha, ref) = _memory, to_host((problem, data, w, alpha, ref))
+    unit, terms = problem.unit(data.matrix.shape[0]), _score_terms(problem, data.matrix)
+    b = best_intercept(problem, data, w) if b is None else b
+    memory, on, here, at, intercept = _memory_jit, problem, data, w, b
+    if on_host(problem, data, w, alpha, b):
+        memory, (on, here, at, intercept, alpha, ref) = _memory, to_host((problem, data, w, b, alpha, ref))
         here = replace(here, matrix=host_matrix(data.matrix))
     if ref is None:
-        ref = on.loss.coordinate(here.matrix.matvec(at.astype(xp.float64)), here.target)
+        ref = on.loss.coordinate(here.matrix.matvec(at.astype(xp.float64)) + intercept, here.target)
         if on.loss.defined_by_ref and on.loss.smoothness is not None:  # alpha must be the one that ref defines
             alpha = on.loss.dual(ref, here.target)
     alpha = feasible(on, here, alpha, unit)
-    rows, columns, totals, gap, primal = memory(on, here, at, alpha, ref, unit)
+    rows, columns, totals, gap, primal = memory(on, here, at, intercept, alpha, ref, unit)
     status, n_steps = xp.asarray(status, dtype=xp.int32), xp.asarray(n_steps, dtype=xp.int32)
-    zero = np.zeros(())
-    return put(
-        Model(problem, w, zero, alpha, ref, gap, primal, status, n_steps, rows, columns, totals, data, terms)
-    )
+    return put(Model(problem, w, b, alpha, ref, gap, primal, status, n_steps, rows, columns, totals, data, terms))

@@ -14,13 +14,14 @@ from jaxbounds.pytree import in_float64, is_traced, pytree, static
 
 @pytree
 class Problem:
-    """P(w) = sum_i c_i l(x_i.w, y_i) + psi(w), with c_i = sample_weight_i / n ("mean") or sample_weight_i ("sum").
+    """P(w, b) = sum_i c_i l(x_i.w + b, y_i) + psi(w), c_i = sample_weight_i / n ("mean") or sample_weight_i ("sum").
 
     Args:
         loss: one of `jb.losses`, or your own through `from_margin` / `from_score`.
         penalty: one of `jb.penalties`, or your own through `from_function`.
         scale: "mean" divides the loss by the number of rows, "sum" does not.
-        intercept: must be False for now; append a constant column to X for a penalised intercept.
+        intercept: True for a b that is minimised over and not penalised, False for b = 0. The dual then has the
+            constraint sum_i c_i t_i = 0. (For a penalised intercept append a column of ones to X instead.)
 
     Example:
         >>> import numpy as np, jaxbounds as jb
@@ -39,7 +40,7 @@ class Problem:
 
     @in_float64
     def primal(self, X, y, w, sample_weight=None, intercept=0.0):
-        """P(w), the training objective.
+        """P(w, b), the training objective.
 
         Args:
             X: (n, d) data; y: (n,) targets; w: (d,) coefficients; sample_weight: (n,) or None for ones.
@@ -55,6 +56,9 @@ class Problem:
     def dual(self, X, y, alpha, sample_weight=None):
         """D(alpha), a lower bound on P(w) for every w; -inf where alpha is not feasible.
 
+        With an intercept alpha is feasible if |sum_i c_i t_i| <= 1e-9 sum_i c_i |t_i|, which is what floating point
+        can do: D is then a lower bound on P(w, b) up to b sum_i c_i t_i.
+
         Args:
             alpha: (n,) dual variables in the paper's sign, alpha_i in -d phi(m_i) at the optimum.
 
@@ -65,7 +69,8 @@ class Problem:
         loss = problem.loss
         conjugate = loss.conjugate(alpha, y) + alpha * loss.coordinate(xp.zeros_like(y), y)
         v = dual_vector(loss, matrix, y, c, alpha)
-        return put(-xp.sum(c * conjugate) - xp.sum(problem.penalty.conjugate(v)))
+        value = -xp.sum(c * conjugate) - xp.sum(problem.penalty.conjugate(v))
+        return put(xp.where(problem.balanced(y, c, alpha), value, -xp.inf))
 
     @in_float64
     def gap(self, X, y, w, alpha, sample_weight=None, intercept=0.0):
@@ -82,7 +87,8 @@ class Problem:
         loss = problem.loss
         q = loss.coordinate(matrix.matvec(w) + as_number(intercept, "intercept"), y)
         v = dual_vector(loss, matrix, y, c, alpha)
-        return put(xp.sum(c * loss.fenchel_young(q, alpha, y)) + xp.sum(problem.penalty.fenchel_young(w, v)))
+        value = xp.sum(c * loss.fenchel_young(q, alpha, y)) + xp.sum(problem.penalty.fenchel_young(w, v))
+        return put(xp.where(problem.balanced(y, c, alpha), value, xp.inf))
 
     def _ready(self, X, y, sample_weight, vector, name, axis):
         """Checked arguments, all on the host or all on the device."""
@@ -102,6 +108,11 @@ class Problem:
         q = self.loss.coordinate(matrix.matvec(w) + intercept, y)
         return xp.sum(c * self.loss.value(q, y)) + xp.sum(self.penalty.value(w))
 
+    def balanced(self, y, c, alpha):
+        """Whether sum_i c_i t_i = 0 up to rounding, which an unpenalised intercept asks of a dual point."""
+        t = c * self.loss.orientation(y) * alpha
+        return (not self.intercept) | (xp.abs(xp.sum(t)) <= BALANCE * xp.sum(xp.abs(t)))
+
     def check(self) -> None:
         """Raise if no guarantee can be given for this pair of loss and penalty."""
         if not isinstance(self.loss, Loss):
@@ -110,8 +121,8 @@ class Problem:
             raise TypeError(f"penalty must come from jb.penalties, got {type(self.penalty).__name__}")
         if self.scale not in ("mean", "sum"):
             raise ValueError(f'scale must be "mean" or "sum", got {self.scale!r}')
-        if self.intercept:
-            raise ValueError("intercept=True is not supported yet; append a column of ones to X instead")
+        if not isinstance(self.intercept, bool):
+            raise TypeError(f"intercept must be True or False, got {self.intercept!r}")
         if self.loss.smoothness is None and self.penalty.strong_convexity is None:
             raise ValueError(
                 f"neither property holds: the loss {self.loss.name} is not smooth (property A) and the penalty "
@@ -120,6 +131,7 @@ class Problem:
             )
 
 
+BALANCE = 1e-9  # a root in floats leaves U |s| relative to t, for scores up to 1e6
 LABELS = "labels are -1 and +1 (convert 0/1 with 2 * {} - 1)"
 
 

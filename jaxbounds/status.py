@@ -18,6 +18,7 @@ class Status(IntEnum):
     NONFINITE = 3
     INVALID = 4
     VACUOUS = 5
+    NO_INTERCEPT = 6
 
     @property
     def advice(self) -> str:
@@ -36,4 +37,7 @@ _ADVICE = {
     "a label that is not -1 or +1, a weight that is not positive); the intervals are (-inf, inf).",
     Status.VACUOUS: "The bounds are valid but infinite: the new duality gap is not finite for this change; "
     "retrain with refit.",
+    Status.NO_INTERCEPT: "Intercepts of any size are best, because all labels are of one class or the loss never rises "
+    "in one direction; bounds on scores and on the intercept are infinite: add rows of the other class, or use "
+    "intercept=False.",
 }

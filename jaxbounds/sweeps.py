@@ -164,7 +164,7 @@ def bound_each(
     if batch_size is not None and (not isinstance(batch_size, int | np.integer) or batch_size < 1):
         raise ValueError(f"batch_size must be a positive integer or None, got {batch_size!r}")
     size_of(changes)
-    method = check_method(Cached() if method is None else method)
+    method = check_method(Cached() if method is None else method, model.problem)
     matrix = None if X is None else _test_rows(model, changes, X)
     found = _sweep(model, changes, method, matrix, batch_size)
     return EachBounds(

@@ -93,7 +93,7 @@ REFUSED = {
     "scale": (lambda: jb.fit(jb.Problem(losses.hinge(), penalties.l2(1.0), "Mean"), X, Y), r'scale must be "mean"'),
     "intercept": (
         lambda: jb.fit(jb.Problem(losses.hinge(), penalties.l2(1.0), intercept=True), X, Y),
-        r"intercept=True is not supported yet; append a column of ones",
+        r"intercept=True needs a differentiable loss, and hinge .*a column of ones",
     ),
     "neither A nor B": (
         lambda: jb.fit(jb.Problem(losses.hinge(), penalties.l1(1.0)), X, Y),

@@ -75,6 +75,11 @@ CASES = {
     "ridge": (regressor(Ridge, alpha=1.5), 0.0, "squared"),
     "lasso": (regressor(Lasso, alpha=0.1), 1.0, "squared"),
     "elastic": (regressor(ElasticNet, alpha=0.2, l1_ratio=0.4), 0.4, "squared"),
+    "logistic_free": (logistic(C=0.5, fit_intercept=True, **NEWTON), 0.0, "logistic"),
+    "logistic_free_l1": (logistic(1.0, C=0.7, fit_intercept=True, class_weight="balanced", **SAGA), 1.0, "logistic"),
+    "ridge_free": (Ridge(alpha=1.5, tol=1e-12), 0.0, "squared"),
+    "lasso_free": (Lasso(alpha=0.1, tol=1e-12), 1.0, "squared"),
+    "elastic_free": (ElasticNet(alpha=0.2, l1_ratio=0.4, tol=1e-12), 0.4, "squared"),
     "elastic_l2": (regressor(ElasticNet, alpha=0.2, l1_ratio=0.0), 0.0, "squared"),
 }
 FITTED = {}
@@ -95,14 +100,20 @@ def fitted(name, weighted=False, sparse=False):
     return FITTED[key]
 
 
+def penalised(estimator):
+    """Whether the intercept is a coefficient of the model."""
+    liblinear = isinstance(estimator, LinearSVC) or getattr(estimator, "solver", None) == "liblinear"
+    return estimator.fit_intercept and liblinear
+
+
 def with_constant(estimator):
     """The X of the model."""
-    return np.column_stack([X, np.full(N, estimator.intercept_scaling)]) if estimator.fit_intercept else X
+    return np.column_stack([X, np.full(N, estimator.intercept_scaling)]) if penalised(estimator) else X
 
 
-def objective(estimator, l1_ratio, loss, w, weighted):
+def objective(estimator, l1_ratio, loss, w, weighted, b=0.0):
     """(scikit-learn's own objective, the factor between it and P)."""
-    scores, weight = with_constant(estimator) @ w, WEIGHT if weighted else np.ones(N)
+    scores, weight = with_constant(estimator) @ w + b, WEIGHT if weighted else np.ones(N)
     penalty = (1 - l1_ratio) / 2 * w @ w + l1_ratio * np.abs(w).sum()
     if loss == "squared":
         if isinstance(estimator, Ridge):
@@ -127,17 +138,22 @@ def test_objective_and_coefficients(name, weighted):
     estimator, model = fitted(name, weighted)
     w = np.asarray(model.w)
     np.testing.assert_array_equal(w[:D], estimator.coef_.ravel())
-    if estimator.fit_intercept:
+    assert model.problem.intercept == (estimator.fit_intercept and not penalised(estimator))
+    if penalised(estimator):
         np.testing.assert_allclose(w[D] * estimator.intercept_scaling, estimator.intercept_, rtol=1e-14)
+    b = float(model.intercept)
+    if model.problem.intercept:
+        np.testing.assert_allclose(b, np.ravel(estimator.intercept_)[0], atol=1e-6)
     for at in (w, RNG.normal(size=w.shape)):
-        value, factor = objective(estimator, l1_ratio, loss, at, weighted)
-        primal = model.problem.primal(with_constant(estimator), model.data.target, at, model.data.weight)
+        value, factor = objective(estimator, l1_ratio, loss, at, weighted, b)
+        primal = model.problem.primal(with_constant(estimator), model.data.target, at, model.data.weight, b)
         assert float(primal) * factor == pytest.approx(value, rel=1e-12)
     assert 0 <= float(model.gap) < 1e-6 * float(model.primal)
     if name != "elastic_l2":  # scikit-learn's coordinate descent does not see that it has converged
         assert int(model.status) == jb.Status.CONVERGED
     expected = estimator.predict(X) if loss == "squared" else estimator.decision_function(X)
-    np.testing.assert_allclose(np.asarray(model.scores(with_constant(estimator))), expected, rtol=1e-12, atol=1e-12)
+    exact = 1e-6 if model.problem.intercept else 1e-12
+    np.testing.assert_allclose(np.asarray(model.scores(with_constant(estimator))), expected, rtol=1e-12, atol=exact)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -148,6 +164,8 @@ def test_agrees_with_fit(name):
     gaps = float(model.gap) + float(other.gap)
     assert abs(float(model.primal) - float(other.primal)) <= gaps + 1e-13 * float(model.primal)
     lam = float(model.totals.lam_min)
+    if model.problem.intercept:
+        np.testing.assert_allclose(float(model.intercept), float(other.intercept), atol=1e-3)
     if lam > 0:
         assert np.linalg.norm(np.asarray(model.w) - np.asarray(other.w)) <= 2 * np.sqrt(gaps / lam)
 
@@ -273,10 +291,6 @@ def test_other_estimators_are_refused(estimator, message):
 
 
 @pytest.mark.parametrize(("estimator", "message"), [
-    (logistic(fit_intercept=True), "^fit_intercept=True is unpenalised here; not supported yet: use "
-                                   "fit_intercept=False or solver='liblinear'$"),
-    (Ridge(), "^fit_intercept=True is unpenalised here; not supported yet: use fit_intercept=False$"),
-    (Lasso(alpha=0.1), "fit_intercept=True is unpenalised"),
     (logistic(C=np.inf), "no penalty"),
     (Ridge(alpha=0.0, fit_intercept=False), "alpha=0 means no penalty"),
     (Ridge(fit_intercept=False, positive=True), "positive=True"),

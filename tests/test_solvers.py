@@ -335,24 +335,24 @@ def test_dual_newton_starts_from_either_point():
 
 
 def test_gram_of_large_sparse_data(monkeypatch):
-    from jaxbounds.solvers import common, gram
+    from jaxbounds.solvers import gram, linear
 
     with jax.enable_x64(True):
         scale, matrix = jnp.linspace(1.0, 2.0, D), _matrix("sparse")
         small = gram.gram(matrix, scale)
-        monkeypatch.setattr(common, "DENSE_ENTRIES", 1)
+        monkeypatch.setattr(linear, "DENSE_ENTRIES", 1)
         np.testing.assert_allclose(gram.gram(matrix, scale), small, atol=1e-13)
         np.testing.assert_allclose(small, (X * np.asarray(scale)) @ X.T, atol=1e-13)
 
 
 def test_newton_factors_where_conjugate_gradients_are_slow(monkeypatch):
     """The same optimum whether the Hessian is factored from the start, late or never; blocks of rows overlap."""
-    from jaxbounds.solvers import common, newton
+    from jaxbounds.solvers import common, linear, newton
 
     rng = np.random.default_rng(2)
     tall = rng.normal(size=(400, 60)) @ (rng.normal(size=(60, 60)) * np.geomspace(1e-2, 3.0, 60))
     y = jnp.asarray(np.where(tall @ rng.normal(size=60) > 0, 1.0, -1.0), jnp.float32)
-    monkeypatch.setattr(common, "_BLOCK_ENTRIES", 60 * 150)
+    monkeypatch.setattr(linear, "_BLOCK_ENTRIES", 60 * 150)
     for transposed in (False, True):
         data = tall.T[:, :300] if transposed else tall
         n, d = data.shape

@@ -11,7 +11,7 @@ from jaxbounds import losses, penalties
 from jaxbounds.array import put
 from jaxbounds.host import host_matrix
 from jaxbounds.matrix import Matrix, as_matrix
-from jaxbounds.model import Data, Model, remember
+from jaxbounds.model import Data, Model, best_intercept, remember
 from jaxbounds.penalties import Penalty
 from jaxbounds.problem import Problem, as_sample_weight, as_targets, as_vector, first_bad
 from jaxbounds.pytree import in_float64
@@ -23,7 +23,7 @@ from jaxbounds.status import Status
 def from_sklearn(estimator: Any, X, y, sample_weight=None) -> Model:
     """The model of a fitted scikit-learn estimator, ready for `bound`: nothing is retrained, its w is kept.
 
-    scikit-learn's objective is `Problem.primal` times a constant; s = X w, m = +1 or -1 times s:
+    scikit-learn's objective is `Problem.primal` times a constant; s = X w + b, m = +1 or -1 times s:
 
         LogisticRegression       C P(w),  P = sum_i c_i log(1 + exp(-m_i)) + R(w)/C,  R = (1-r)/2 ||w||^2 + r ||w||_1
         LinearSVC, squared hinge 2C P(w), P = sum_i c_i max(0, 1-m_i)^2/2 + R(w)/(2C), R = ||w||^2/2 or ||w||_1
@@ -40,7 +40,10 @@ def from_sklearn(estimator: Any, X, y, sample_weight=None) -> Model:
     for the hinge, whose kink leaves it open, it comes from a fit of the same problem. `status` is MAX_STEPS if the
     estimator used up its max_iter.
 
-    LIBLINEAR (LinearSVC, LogisticRegression(solver="liblinear")) penalises the intercept like a coefficient. With
+    An intercept is not penalised, and the problem has intercept=True; the model's is the best one for the estimator's
+    coefficients, which may differ from intercept_ by the estimator's tolerance.
+
+    LIBLINEAR (LinearSVC, LogisticRegression(solver="liblinear")) does penalise it, like a coefficient. With
     fit_intercept=True the model therefore has a last column of constants: w[-1] = intercept_ / intercept_scaling, and
     every X given to the model, its changes and its bounds carries intercept_scaling as its last column.
 
@@ -55,8 +58,8 @@ def from_sklearn(estimator: Any, X, y, sample_weight=None) -> Model:
 
     Raises:
         TypeError: another kind of estimator; the message says what to pass instead.
-        ValueError: the estimator is not fitted, an option has no exact translation (no penalty, an unpenalised
-            intercept, positive=True, several classes or targets), or the data do not fit it.
+        ValueError: the estimator is not fitted, an option has no exact translation (no penalty, positive=True,
+            several classes or targets), or the data do not fit it.
         ImportError: scikit-learn is not installed.
 
     Example:
@@ -80,7 +83,7 @@ def from_sklearn(estimator: Any, X, y, sample_weight=None) -> Model:
     if coef.size != d:
         raise ValueError(f"X has {d} columns, but this {kind} was fitted on {coef.size}; pass the X it was fitted on")
     w = as_vector(coef.ravel(), d, "estimator.coef_")
-    if estimator.fit_intercept:
+    if estimator.fit_intercept and not problem.intercept:
         scaling = float(estimator.intercept_scaling)
         matrix, w = _with_constant(matrix, scaling), np.append(w, np.ravel(estimator.intercept_)[0] / scaling)
     weight = as_sample_weight(sample_weight, n)
@@ -90,15 +93,16 @@ def from_sklearn(estimator: Any, X, y, sample_weight=None) -> Model:
         y = as_targets(problem.loss, y, n)
     if problem.scale == "mean":
         weight = weight * (n / np.sum(weight))
+    data, w = put(Data(matrix, y, weight)), w.astype(matrix.dtype)
+    b = best_intercept(problem, data, w)
     if problem.loss.smoothness is None:
         alpha = fit(problem, matrix, y, sample_weight=weight).alpha
     else:
-        alpha = problem.loss.dual(problem.loss.coordinate(host_matrix(matrix).matvec(w), y), y)
+        alpha = problem.loss.dual(problem.loss.coordinate(host_matrix(matrix).matvec(w.astype(np.float64)) + b, y), y)
     n_steps = 0 if estimator.n_iter_ is None else int(np.max(estimator.n_iter_))
     ended = estimator.max_iter is None or n_steps < estimator.max_iter
     status = Status.CONVERGED if ended else Status.MAX_STEPS
-    data = put(Data(matrix, y, weight))
-    return remember(problem, data, w.astype(matrix.dtype), alpha, status=int(status), n_steps=n_steps)
+    return remember(problem, data, w, alpha, status=int(status), n_steps=n_steps, b=b)
 
 
 def _penalty(strength: float, l1_ratio: float, cause: str) -> Penalty:
@@ -114,14 +118,14 @@ def _penalty(strength: float, l1_ratio: float, cause: str) -> Penalty:
 
 
 def _logistic_regression(estimator: Any) -> Problem:
-    if estimator.fit_intercept and estimator.solver != "liblinear":
-        raise ValueError(f"{_UNPENALISED} or solver='liblinear'")
     if getattr(estimator, "multi_class", None) == "multinomial":  # until scikit-learn 1.7
         raise ValueError('multi_class="multinomial" has another objective, with two weight vectors; leave it out')
     style = getattr(estimator, "penalty", "deprecated")  # since scikit-learn 1.8 by l1_ratio and C alone
     l1_ratio = {"l1": 1.0, "l2": 0.0}.get(style, estimator.l1_ratio or 0.0)
     strength = 0.0 if style is None else 1.0 / float(estimator.C)
-    return Problem(losses.logistic(), _penalty(strength, l1_ratio, "penalty=None or C=inf"), scale="sum")
+    penalty = _penalty(strength, l1_ratio, "penalty=None or C=inf")
+    free = bool(estimator.fit_intercept) and estimator.solver != "liblinear"
+    return Problem(losses.logistic(), penalty, scale="sum", intercept=free)
 
 
 def _linear_svc(estimator: Any) -> Problem:
@@ -146,17 +150,15 @@ def _elastic_net(estimator: Any) -> Problem:
 
 
 def _least_squares(estimator: Any, l1_ratio: float, scale: Any) -> Problem:
-    if estimator.fit_intercept:
-        raise ValueError(_UNPENALISED)
     if estimator.positive:
         raise ValueError("positive=True constrains the coefficients, which a Problem cannot; use positive=False")
     if np.ndim(estimator.coef_) > 1 and estimator.coef_.shape[0] != 1:
         raise ValueError(f"this {type(estimator).__name__} has {estimator.coef_.shape[0]} targets; fit one estimator "
                          "for each and pass them one by one")  # fmt: skip
-    return Problem(losses.squared(), _penalty(float(np.squeeze(estimator.alpha)), l1_ratio, "alpha=0"), scale=scale)
+    penalty = _penalty(float(np.squeeze(estimator.alpha)), l1_ratio, "alpha=0")
+    return Problem(losses.squared(), penalty, scale=scale, intercept=bool(estimator.fit_intercept))
 
 
-_UNPENALISED = "fit_intercept=True is unpenalised here; not supported yet: use fit_intercept=False"
 _TRANSLATIONS: dict[str, Callable[[Any], Problem]] = {
     "LogisticRegression": _logistic_regression,
     "LinearSVC": _linear_svc,

@@ -1,4 +1,4 @@
-"""What the solvers share: the task, its gap, conjugate gradients and the line search.
+"""What the solvers share: the task, its gap, Newton directions and the line search.
 
 A solver is a frozen config with
 
@@ -19,18 +19,15 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxbounds.array import Array
+from jaxbounds.intercept import balanced_intercept
 from jaxbounds.interfaces import Loss, Penalty
-from jaxbounds.matrix import Dense, Matrix, Sparse
-from jaxbounds.pytree import pytree
+from jaxbounds.matrix import Matrix
+from jaxbounds.pytree import pytree, static
+from jaxbounds.solvers.linear import Rows, centred, conjugate_gradients, factored, is_direct
 from jaxbounds.status import Status
 
 TINY = 1e-300  # a primal value below this counts as this
 SAFETY = 1e-13  # |v| <= (1 - SAFETY) kappa, so that v recomputed in another order of summation still fits
-_DIRECT_SIDE, _DIRECT_WORK = 512, 1e8  # Hessians up to this side and n d min(n, d) are factored
-_SMALL_WORK = 1e6  # n d min(n, d) up to which CG is never clearly faster than factoring (455 x 30: within 1.4)
-_FACTORED_SIDE = 2048  # NewtonCG tries CG before factoring Hessians up to this side: CG is up to 8 times faster
-_BLOCK_ENTRIES = 1 << 18  # entries of the data in one step of a Gram matrix
-DENSE_ENTRIES = 1 << 23  # sparse data up to this many dense entries may be factored too
 
 
 @pytree
@@ -45,6 +42,7 @@ class Solution:
         primal: P(w).
         n_steps: int32 outer steps taken.
         status: int32 `Status` code.
+        intercept: float64 scalar, 0 without one.
     """
 
     w: jax.Array
@@ -54,6 +52,7 @@ class Solution:
     primal: jax.Array
     n_steps: jax.Array
     status: jax.Array
+    intercept: jax.Array
 
 
 class Smooth(Protocol):
@@ -66,13 +65,31 @@ class Smooth(Protocol):
 
 @pytree
 class Task:
-    """One training problem on prepared data: sum_i c_i f(q_i) + psi(w), q = coordinate(X w)."""
+    """One training problem on prepared data: sum_i c_i f(q_i) + psi(w), q = coordinate(X w).
+
+    With an intercept q = coordinate(X w + b), where b always is the best one for w. As a function of w alone the
+    problem then is as convex and as smooth as without, its gradient is that at fixed b, sum_i c_i t_i = 0, and its
+    Hessian is that of centred rows: solvers see scores that hold b, and need not know.
+    """
 
     loss: Loss
     penalty: Penalty
     matrix: Matrix
     y: Array
     c: Array
+    intercept: bool = static(default=False)
+
+    def scores(self, w: jax.Array) -> jax.Array:
+        """X w, plus the best intercept."""
+        return self.balanced(self.matrix.matvec(w))
+
+    def balanced(self, s: jax.Array) -> jax.Array:
+        """Scores, shifted by the intercept that minimises the loss."""
+        return s + balanced_intercept(self.loss, s, self.y, self.c) if self.intercept else s
+
+    def rows(self, weights: jax.Array) -> Rows:
+        """The rows from whose Gram matrix with these weights the Hessian is made."""
+        return centred(self.matrix, weights) if self.intercept else self.matrix
 
     def q(self, s: jax.Array) -> jax.Array:
         """Natural coordinates of scores."""
@@ -105,13 +122,8 @@ class Task:
         return alpha * scale, v * scale
 
 
-def dot(a: jax.Array, b: jax.Array) -> jax.Array:
-    """Matrix product in full precision on every device."""
-    return jnp.dot(a, b, precision=lax.Precision.HIGHEST)
-
-
 def primal_point(task: Task, w: jax.Array, s: jax.Array):
-    """((w, alpha, ref, gap, primal), v) at w with scores s; the dual point of a smooth loss follows from w."""
+    """((w, alpha, ref, gap, primal), v) at w with balanced scores s; the dual point of a smooth loss follows from w."""
     q = task.q(s)
     alpha = task.loss.dual(q, task.y)
     v = task.v(alpha)
@@ -182,7 +194,8 @@ def run(solver: Any, task: Task, state: Any, tol: Any, max_steps: Any, beyond: f
 def report(best: Progress, tol) -> Solution:
     """The best point, with CONVERGED where it meets the tolerance."""
     status = jnp.where(best.reached(tol), Status.CONVERGED, best.status).astype(jnp.int32)
-    return Solution(best.w, best.alpha, best.ref, best.gap, best.primal, best.n_steps, status)
+    zero = jnp.zeros((), jnp.float64)
+    return Solution(best.w, best.alpha, best.ref, best.gap, best.primal, best.n_steps, status, zero)
 
 
 def coordinate_step(loss: Loss, q, alpha, y, kappa) -> jax.Array:
@@ -220,103 +233,14 @@ def second(penalty: Penalty, w: jax.Array) -> jax.Array:
     return jnp.minimum(jnp.broadcast_to(penalty.second(w), w.shape), 1e100)
 
 
-def column_scale(matrix: Matrix, c: jax.Array) -> jax.Array:
-    """sum_i c_i x_ij^2 for preconditioning, (d,); from a few thousand rows if the data are dense."""
-    if isinstance(matrix, Dense):
-        stride = max(1, matrix.shape[0] // 4096)
-        matrix, c = Dense(matrix.values[::stride]), c[::stride] * stride
-    return matrix.map(jnp.square).rmatvec(c)
-
-
-def fits_dense(matrix: Matrix) -> bool:
-    """Whether the data are dense, or sparse and small enough to be made dense."""
-    return not isinstance(matrix, Sparse) or matrix.shape[0] * matrix.shape[1] <= DENSE_ENTRIES
-
-
-def is_direct(matrix: Matrix) -> bool:
-    """Whether Hessians of this size are always factored."""
-    n, d = matrix.shape
-    return fits_dense(matrix) and min(n, d) <= _DIRECT_SIDE and float(n) * d * min(n, d) <= _DIRECT_WORK
-
-
-def weighted_gram(matrix: Matrix, scale: jax.Array, axis: int) -> jax.Array:
-    """X^T diag(scale) X for axis 0, X diag(scale) X^T for axis 1, by blocks and without a float64 copy of the data."""
-    X = matrix.to_dense()
-    length, side = X.shape[axis], X.shape[1 - axis]
-    width = min(length, max(1, _BLOCK_ENTRIES // side))
-
-    def step(total, k):
-        first = jnp.minimum(k * width, length - width)
-        block = lax.dynamic_slice_in_dim(X, first, width, axis).astype(jnp.float64)
-        block = block if axis else block.T
-        fresh = first + jnp.arange(width) >= k * width  # the last block overlaps the one before it
-        part = jnp.where(fresh, lax.dynamic_slice_in_dim(scale, first, width), 0.0)
-        return total + dot(block * part[None, :], block.T), None
-
-    return lax.scan(step, jnp.zeros((side, side), jnp.float64), jnp.arange(-(-length // width)))[0]
-
-
-def factored(matrix: Matrix, weights: jax.Array, diagonal: jax.Array, mask: jax.Array):
-    """b -> p with (diag(diagonal) + M X^T diag(weights) X M) p = b, M = diag(mask), by Cholesky."""
-    n, d = matrix.shape
-    solve = lambda L, b: jax.scipy.linalg.cho_solve((L, True), b)  # noqa: E731
-    if d <= n:
-        inside = mask[:, None] & mask[None, :]
-        L = jnp.linalg.cholesky(jnp.where(inside, weighted_gram(matrix, weights, 0), 0.0) + jnp.diag(diagonal))
-        return lambda b: solve(L, b)
-    root, scale = jnp.sqrt(weights), jnp.where(mask, 1.0 / diagonal, 0.0)
-    L = jnp.linalg.cholesky(root[:, None] * weighted_gram(matrix, scale, 1) * root[None, :] + jnp.eye(n))
-
-    def apply(b):
-        inner = root * solve(L, root * matrix.matvec(scale * b))
-        return b / diagonal - scale * matrix.rmatvec(inner)
-
-    return apply
-
-
-def conjugate_gradients(apply, b, precondition, rtol, max_steps):
-    """Preconditioned CG for A p = b until ||r|| <= rtol ||b|| in the preconditioner's norm: (p, B p, steps).
-
-    ``apply(p)`` returns (A p, B p); B is any linear map that comes free with A.
-    """
-
-    def body(state):
-        p, along, r, direction, rz, k = state
-        image, part = apply(direction)
-        curvature = jnp.sum(direction * image)
-        a = jnp.where(curvature > 0, rz / jnp.where(curvature > 0, curvature, 1.0), 0.0)
-        p, along, r = p + a * direction, along + a * part, r - a * image
-        z = precondition(r)
-        new = jnp.sum(r * z)
-        # no positive curvature left, or not a number: stop
-        return p, along, r, z + (new / rz) * direction, jnp.where((a > 0) & (new > 0), new, 0.0), k + 1
-
-    z = precondition(b)
-    rz = jnp.sum(b * z)
-    limit = rtol * rtol * rz
-    along = jnp.zeros(jax.eval_shape(apply, b)[1].shape, jnp.float64)
-    first = (jnp.zeros_like(b), along, b, z, rz, jnp.zeros((), jnp.int32))
-    state = lax.while_loop(lambda state: (state[4] > limit) & (state[5] < max_steps), body, first)
-    return state[0], state[1], state[5]
-
-
-def break_even(matrix: Matrix) -> int | None:
-    """How many CG steps cost as much as one factored Hessian; None where the size alone decides (`is_direct`)."""
-    n, d = matrix.shape
-    side = min(n, d)
-    if not fits_dense(matrix) or side > _FACTORED_SIDE or float(n) * d * side <= _SMALL_WORK:
-        return None
-    return max(8, side // 4)
-
-
 def newton_direction(task: Task, smooth: Smooth, w, q, rhs, mask, scale, rtol, damping, max_cg, patience: Any = None):
-    """(p, X p, CG steps) with (psi'' + X^T diag(c f'') X + damping) p = rhs on the masked coordinates, else p = 0.
+    """(p, score change, CG steps): (psi'' + X^T diag(c f'') X + damping) p = rhs where masked, p = 0 elsewhere.
 
     ``scale`` is the column scale (d,) for the diagonal preconditioner; small problems are factored instead. With a
     ``patience``, the Hessian is factored once that many CG steps were not enough; then patience is all the steps say.
     """
-    matrix = task.matrix
     weights = task.c * smooth.second(q, task.y)
+    matrix = task.rows(weights)
     diagonal = jnp.where(mask, second(task.penalty, w) + damping, 1.0)
     rhs = jnp.where(mask, rhs, 0.0)
 
@@ -336,7 +260,7 @@ def newton_direction(task: Task, smooth: Smooth, w, q, rhs, mask, scale, rtol, d
         enough = steps < patience
         p, ds = lax.cond(enough, lambda: (p, ds), lambda: factor(max_cg)[:2])
     else:
-        p, ds, steps = factor(max_cg) if is_direct(matrix) else iterate(max_cg)
+        p, ds, steps = factor(max_cg) if is_direct(task.matrix) else iterate(max_cg)
     fine = jnp.all(jnp.isfinite(p)) & (jnp.sum(p * rhs) > 0)
 
     def steepest():
@@ -347,25 +271,31 @@ def newton_direction(task: Task, smooth: Smooth, w, q, rhs, mask, scale, rtol, d
     return p, ds, steps
 
 
-def line_search(task: Task, smooth: Smooth, w, q, p, dq, primal, accuracy=0.3, steps=50):
+def line_search(task: Task, smooth: Smooth, w, s, p, ds, primal, accuracy=0.3, steps=50):
     """A step t > 0 along p where the derivative of the objective is within ``accuracy`` of zero, relative to t = 0.
 
     A guarded Newton iteration on the derivative, which stays accurate near the optimum where differences of the
-    objective do not. Returns 0 if no step with a lower objective is found.
+    objective do not. Returns 0 if no step with a lower objective is found. An intercept is the best one all along the
+    line: a fixed direction for it would stop at the first kinks of rows that it could keep where they are.
     """
     c, y, penalty = task.c, task.y, task.penalty
+    q, dq = task.q(s), task.loss.orientation(task.y) * ds
 
-    def derivative(t):
+    def derivative(t, q):
         at = w + t * p
-        moved = q + t * dq
-        slope = directional(penalty, at, p) - jnp.sum(c * smooth.dual(moved, y) * dq)
-        return slope, jnp.sum(c * smooth.second(moved, y) * dq * dq) + jnp.sum(second(penalty, at) * p * p)
+        slope = directional(penalty, at, p) - jnp.sum(c * smooth.dual(q, y) * dq)
+        weights = c * smooth.second(q, y)
+        shift = jnp.sum(weights * ds) / jnp.maximum(jnp.sum(weights), TINY) if task.intercept else 0.0
+        return slope, jnp.sum(weights * (ds - shift) ** 2) + jnp.sum(second(penalty, at) * p * p)
+
+    def moved(t):
+        return task.q(task.balanced(s + t * ds))
 
     def lower(t):
-        rows = c * (smooth.value(q + t * dq, y) - smooth.value(q, y))
+        rows = c * (smooth.value(moved(t), y) - smooth.value(q, y))
         return jnp.sum(rows) + jnp.sum(penalty.value(w + t * p) - penalty.value(w)) < 0
 
-    start = derivative(jnp.zeros((), jnp.float64))[0]
+    start = derivative(jnp.zeros((), jnp.float64), q)[0]
     close = jnp.abs(start) <= 1e-10 * jnp.abs(primal)  # differences of the objective would be rounding
 
     def judge(t, slope, low):
@@ -382,11 +312,11 @@ def line_search(task: Task, smooth: Smooth, w, q, p, dq, primal, accuracy=0.3, s
         guess = jnp.where(jnp.isinf(high), 2.0 * t, between)
         far = jnp.where(jnp.isinf(high), 10.0 * t, high)
         t = jnp.where((newton > low) & (newton < far), newton, guess)
-        slope, curvature = derivative(t)
+        slope, curvature = derivative(t, moved(t))
         return k + 1, t, low, high, slope, curvature, judge(t, slope, low)
 
     one, zero = jnp.ones((), jnp.float64), jnp.zeros((), jnp.float64)
-    slope, curvature = derivative(one)
+    slope, curvature = derivative(one, moved(one))
     first = (jnp.zeros((), jnp.int32), one, zero, one * jnp.inf, slope, curvature, judge(one, slope, zero))
     state = lax.while_loop(lambda state: ~state[6] & (state[0] < steps), body, first)
     _, t, low, _, slope, _, good = state

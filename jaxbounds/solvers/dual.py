@@ -93,7 +93,12 @@ class DualCoordinate(Solver):
     beyond = 1.0
 
     def check(self, problem: Any) -> None:
-        """Raise unless the penalty is strongly convex."""
+        """Raise unless the penalty is strongly convex and there is no intercept."""
+        if getattr(problem, "intercept", False):
+            raise ValueError(
+                "DualCoordinate cannot train an unpenalised intercept: its steps would leave sum_i c_i t_i = 0; use "
+                "NewtonCG or ProximalGradient, or intercept=False and a column of ones in X (a penalised intercept)"
+            )
         if problem.penalty.strong_convexity is None:
             raise ValueError(
                 f"DualCoordinate needs a strongly convex penalty, and {problem.penalty.name} is not; use "

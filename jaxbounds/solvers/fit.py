@@ -9,12 +9,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.sparse as sp
+from jax import lax
 
-from jaxbounds.array import on_host, put, to_host
+from jaxbounds.array import carry, on_host, put, to_host
 from jaxbounds.edit import bucket, prepare
 from jaxbounds.kinds import Change
 from jaxbounds.matrix import Dense, Matrix, as_matrix
-from jaxbounds.model import Data, Model, remember
+from jaxbounds.model import Data, Model, best_intercept, remember
 from jaxbounds.penalties import Penalty
 from jaxbounds.problem import Problem, as_sample_weight, as_targets, as_vector
 from jaxbounds.pytree import in_float64, is_traced
@@ -43,7 +44,9 @@ def fit(
     max_steps: int | None = None,
     callback: Callable | None = None,
 ) -> Model:
-    """Train a model: minimise sum_i c_i l(x_i.w, y_i) + psi(w) until the relative duality gap is below tol.
+    """Train a model: minimise sum_i c_i l(x_i.w + b, y_i) + psi(w) until the relative duality gap is below tol.
+
+    The intercept b is 0 unless the problem has one; it is not penalised, and always the best one for w.
 
     Args:
         problem: loss, penalty and scale.
@@ -52,7 +55,7 @@ def fit(
         sample_weight: (n,) positive, ones by default.
         tol: relative duality gap, gap / max(|P|, tiny).
         solver: one of `jb.solvers`; chosen from the problem and the shape of the data by default.
-        warm_start: a Model or (d,) coefficients to start from.
+        warm_start: a Model or (d,) coefficients to start from; the intercept starts as the best one for them.
         max_steps: most outer steps (default 1000).
         callback: called between chunks of steps with a dict of `step`, `gap`, `primal`, `tol`; return True to stop.
 
@@ -72,6 +75,7 @@ def fit(
     if not isinstance(problem, Problem):
         raise TypeError(f"problem must be a jb.Problem, got {type(problem).__name__}")
     problem.check()
+    _check_intercept(problem)
     matrix = as_matrix(X)
     n, d = matrix.shape
     y, weight = as_targets(problem.loss, y, n), as_sample_weight(sample_weight, n)
@@ -89,7 +93,8 @@ def fit(
         raise ValueError("callback is called on the host and cannot be used inside jit, vmap or grad; leave it out")
     w0, alpha0 = _start(problem, warm_start, y, d)
     data = put(Data(matrix, y, weight))
-    task, w0, alpha0 = put((Task(problem.loss, problem.penalty, matrix, y, weight * problem.unit(n)), w0, alpha0))
+    task = Task(problem.loss, problem.penalty, matrix, y, weight * problem.unit(n), problem.intercept)
+    task, w0, alpha0 = put((task, w0, alpha0))
     if concrete and n * d <= _SMALL:
         task, w0, alpha0 = _padded(task, w0, alpha0)
     steps = 1000 if max_steps is None else max_steps
@@ -100,7 +105,10 @@ def fit(
         solution = _solve_in_chunks(solver, task, w0, alpha0, tol_leaf, steps, callback)
     found = solution.w, solution.alpha, solution.ref
     w, alpha, ref = (a[:k] for a, k in zip(to_host(found) if on_host(found) else found, (d, n, n), strict=True))
-    model = remember(problem, data, w.astype(matrix.dtype), alpha, ref, solution.status, solution.n_steps)
+    w, b = w.astype(matrix.dtype), None
+    if problem.intercept and not concrete:  # the best one for the stored w, with the derivatives of the optimum
+        b = carry(lax.stop_gradient(best_intercept(problem, data, w)), lambda: solution.intercept)
+    model = remember(problem, data, w, alpha, ref, solution.status, solution.n_steps, b)
     if concrete:
         _warn(model, tol)
     return model
@@ -148,6 +156,14 @@ def _kept(size: int, index, removed):
     return np.setdiff1d(np.arange(size), np.asarray(index)[np.asarray(removed)])
 
 
+def _check_intercept(problem: Problem) -> None:
+    if problem.intercept and problem.loss.smoothness is None:
+        raise ValueError(
+            f"intercept=True needs a differentiable loss, and {problem.loss.name} declares no smoothness; use a "
+            "smoothed loss (smoothed_hinge), or intercept=False and a column of ones in X (a penalised intercept)"
+        )
+
+
 def _check_options(tol, max_steps, callback) -> None:
     if not (np.ndim(tol) == 0 and np.asarray(tol).dtype.kind in "iuf" and np.isfinite(tol) and tol > 0):
         raise ValueError(f"tol must be a positive number, got {tol!r}")
@@ -193,8 +209,9 @@ def _padded(task: Task, w0, alpha0):
         task.loss,
         task.penalty.take(np.minimum(np.arange(D), d - 1)),
         _padded_matrix(task.matrix, N, D),
-        pad(task.y, N, 1.0),
+        pad(task.y, N, np.asarray(task.y)[0]),  # a class that is there: with one class alone there is no intercept
         pad(task.c, N, _IDLE),
+        task.intercept,
     )
     return put((padded, pad(w0, D, 0.0), pad(alpha0, N, 0.0)))
 
@@ -238,6 +255,9 @@ _finish = jax.jit(lambda solver, task, state, tol: solver.finish(task, state, to
 def _warn(model: Model, tol: float) -> None:
     status = Status(int(model.status))
     if status == Status.CONVERGED:
+        return
+    if status == Status.NO_INTERCEPT:
+        warnings.warn(f"fit: {status.advice}", FitWarning, stacklevel=4)
         return
     relative = float(model.gap) / max(abs(float(model.primal)), 1e-300)
     warnings.warn(

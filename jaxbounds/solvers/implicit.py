@@ -6,61 +6,51 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from jaxbounds.array import carry
 from jaxbounds.conjugate import bracket
+from jaxbounds.intercept import balanced_intercept, has_intercept
 from jaxbounds.solvers.common import (
     TINY,
     Progress,
     Solution,
     Task,
-    conjugate_gradients,
     coordinate_step,
-    factored,
-    is_direct,
     kinks,
     report,
     second,
     step_slope,
 )
+from jaxbounds.solvers.linear import conjugate_gradients, factored, is_direct
 from jaxbounds.status import Status
-
-
-@jax.custom_jvp
-def carry(value, model):
-    """value, with the derivative of model, which is not computed unless a derivative is taken."""
-    del model
-    return value
-
-
-@carry.defjvp
-def _carry_jvp(primals, tangents):
-    return primals[0], tangents[1]
 
 
 def with_derivatives(task: Task, w: jax.Array) -> jax.Array:
     """w unchanged, with the derivatives of the optimum by the implicit function theorem.
 
     The root is of psi'(w) - X^T(c o alpha(w)) on the coordinates that are not held at a kink, and of w on the others.
+    An intercept is part of alpha(w), and brings its own derivatives.
     """
-    matrix, loss, y = task.matrix, task.loss, task.y
+    loss, y = task.loss, task.y
     frozen = lax.stop_gradient(task)
     w0 = lax.stop_gradient(w)
     free = ~kinks(frozen.penalty, w.shape[0]) | (w0 != 0)
 
     def residual(w):
         w = jnp.where(free, w, 0.0)
-        pull = task.v(loss.dual(loss.coordinate(matrix.matvec(w), y), y))
+        pull = task.v(loss.dual(loss.coordinate(task.scores(w), y), y))
         return jnp.where(free, task.penalty.subgradient(w)[0] - pull, w)
 
     def tangent_solve(_, b):
-        weights = frozen.c * frozen.loss.second(frozen.q(frozen.matrix.matvec(w0)), frozen.y)
+        weights = frozen.c * frozen.loss.second(frozen.q(frozen.scores(w0)), frozen.y)
+        rows = frozen.rows(weights)
         diagonal = jnp.where(free, second(frozen.penalty, w0), 1.0)
 
         def apply(p):
-            inside = frozen.matrix.normal(weights, jnp.where(free, p, 0.0))
+            inside = rows.normal(weights, jnp.where(free, p, 0.0))
             return diagonal * p + jnp.where(free, inside, 0.0)
 
         if is_direct(frozen.matrix):
-            precondition = factored(frozen.matrix, weights, diagonal, free)
+            precondition = factored(rows, weights, diagonal, free)
         else:
             jacobi = diagonal + jnp.where(free, frozen.matrix.map(jnp.square).rmatvec(weights), 0.0)
             precondition = lambda r: r / jacobi  # noqa: E731
@@ -87,19 +77,27 @@ def _legendre(task: Task, found: Solution, tol) -> Solution:
     lo, _, attained, _ = bracket(lambda r: -task.loss.dual(r, task.y), -found.alpha)
     ref = jnp.where(attained, lo, found.ref)
     alpha = task.loss.dual(ref, task.y)
-    gap = task.gap(found.w, task.q(task.matrix.matvec(found.w)), alpha, task.v(alpha), ref)
+    gap = task.gap(found.w, task.q(task.scores(found.w)), alpha, task.v(alpha), ref)
     reached = gap <= tol * jnp.maximum(jnp.abs(found.primal), TINY)
     status = jnp.where(found.status == Status.CONVERGED, jnp.where(reached, found.status, Status.STALLED), found.status)
     return replace(found, alpha=alpha, ref=ref, gap=gap, status=status.astype(jnp.int32))
 
 
 def finish(task: Task, best: Progress, tol) -> Solution:
-    """The result of a smooth loss: the best point, with implicit derivatives of w, alpha, ref and primal."""
+    """The result of a smooth loss: the best point, with implicit derivatives of w, alpha, ref, primal and intercept."""
     found = _legendre(task, report(lax.stop_gradient(best), tol), tol)
     w = with_derivatives(task, found.w)
-    q = task.q(task.matrix.matvec(w))
-    alpha, primal = carry(found.alpha, task.loss.dual(q, task.y)), carry(found.primal, task.primal(w, q))
-    return Solution(w, alpha, carry(found.ref, q), found.gap, primal, found.n_steps, found.status)
+    s, b, status = task.matrix.matvec(w), found.intercept, found.status
+    if task.intercept:
+        b = balanced_intercept(task.loss, s, task.y, task.c)
+        frozen = lax.stop_gradient(task)
+        finite = has_intercept(frozen.loss, lax.stop_gradient(s), frozen.y, frozen.c)
+        known = finite | (status == Status.NONFINITE)
+        status = jnp.where(known, status, Status.NO_INTERCEPT).astype(jnp.int32)
+    q = task.q(s + b)
+    alpha, ref = carry(found.alpha, lambda: task.loss.dual(q, task.y)), carry(found.ref, lambda: q)
+    primal = carry(found.primal, lambda: task.primal(w, q))
+    return Solution(w, alpha, ref, found.gap, primal, found.n_steps, status, b)
 
 
 def finish_kinked(task: Task, best: Progress, tol) -> Solution:
@@ -126,7 +124,7 @@ def finish_kinked(task: Task, best: Progress, tol) -> Solution:
 
     alpha = lax.custom_root(residual, found.alpha, lambda _, start: start, tangent_solve)
     model = task.penalty.grad_conjugate(task.v(alpha))
-    w = carry(found.w, model)
+    w = carry(found.w, lambda: model)
     q = task.q(task.matrix.matvec(w))
-    primal, ref = carry(found.primal, task.primal(w, q)), carry(found.ref, q)
-    return Solution(w, alpha, ref, found.gap, primal, found.n_steps, found.status)
+    primal, ref = carry(found.primal, lambda: task.primal(w, q)), carry(found.ref, lambda: q)
+    return replace(found, w=w, alpha=alpha, ref=ref, primal=primal)

@@ -12,13 +12,12 @@ from jaxbounds.solvers.common import (
     Smooth,
     Solution,
     Task,
-    break_even,
-    column_scale,
     line_search,
     newton_direction,
     primal_point,
 )
 from jaxbounds.solvers.implicit import finish
+from jaxbounds.solvers.linear import break_even, column_scale
 
 
 @pytree
@@ -45,8 +44,8 @@ def newton_step(
     mask = jnp.ones(w.shape, bool) if mask is None else mask
     rhs = v - task.penalty.subgradient(w)[0]
     p, ds, steps = newton_direction(task, smooth, w, q, rhs, mask, scale, rtol, damping, max_cg, patience)
-    t = line_search(task, smooth, w, q, p, task.loss.orientation(task.y) * ds, primal)
-    return w + t * p, s + t * ds, t > 0, steps
+    t = line_search(task, smooth, w, s, p, ds, primal)
+    return w + t * p, task.balanced(s + t * ds), t > 0, steps
 
 
 @pytree
@@ -78,11 +77,11 @@ class NewtonCG(Solver):
 
     def init(self, task: Task, w0, alpha0) -> _State:
         """The state at w0 (alpha0 is not used: the dual point follows from w)."""
-        s = task.matrix.matvec(w0)
+        s = task.scores(w0)
         point, v = primal_point(task, w0, s)
-        patience = break_even(task.matrix)
+        scale, patience = column_scale(task.matrix, task.c, task.intercept), break_even(task.matrix)
         patience = None if patience is None else jnp.full((), min(patience, self.max_cg), jnp.int32)
-        return _State(Progress.start(*point), w0, s, v, column_scale(task.matrix, task.c), patience)
+        return _State(Progress.start(*point), w0, s, v, scale, patience)
 
     def step(self, task: Task, state: _State, tol) -> _State:
         """One Newton step."""

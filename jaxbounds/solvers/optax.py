@@ -75,7 +75,7 @@ class Optax(Solver):
 
     def init(self, task: Task, w0, alpha0) -> _State:
         """The state at w0 (alpha0 is not used: the dual point follows from w)."""
-        point, _ = primal_point(task, w0, task.matrix.matvec(w0))
+        point, _ = primal_point(task, w0, task.scores(w0))
         with jax.numpy_dtype_promotion("standard"):
             return _State(Progress.start(*point), w0, self.transformation.init(w0))
 
@@ -87,7 +87,7 @@ class Optax(Solver):
         update = optax.with_extra_args_support(self.transformation).update
 
         def value_and_grad(w):
-            q = task.q(task.matrix.matvec(w))
+            q = task.q(task.scores(w))
             return task.primal(w, q), task.penalty.subgradient(w)[0] - task.v(task.loss.dual(q, task.y))
 
         def value_fn(w):
@@ -107,7 +107,7 @@ class Optax(Solver):
         with jax.numpy_dtype_promotion("standard"):
             carry: Any = lax.scan(one, (state.w, state.inner), length=self.updates)[0]
         w, inner = carry
-        point, _ = primal_point(task, w, task.matrix.matvec(w))
+        point, _ = primal_point(task, w, task.scores(w))
         return _State(state.best.update(*point, jnp.any(w != state.w), _PATIENCE), w, inner)
 
     def finish(self, task: Task, state: _State, tol) -> Solution:

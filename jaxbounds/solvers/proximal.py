@@ -15,13 +15,13 @@ from jaxbounds.solvers.common import (
     Smooth,
     Solution,
     Task,
-    column_scale,
     directional,
     kinks,
     line_search,
     newton_direction,
 )
 from jaxbounds.solvers.implicit import finish
+from jaxbounds.solvers.linear import column_scale
 from jaxbounds.solvers.newton import forcing
 
 
@@ -30,7 +30,7 @@ class Path:
     """Where the composite iteration stands.
 
     Attributes:
-        w, s: coefficients and their scores.
+        w, s: coefficients and their scores, balanced if there is an intercept.
         metric: (d,) relative curvature of the coordinates; the proximal step of j is 1 / (lipschitz metric_j).
         lipschitz: curvature bound in the metric that the last step met.
         inner: proximal steps to take before the next Newton step.
@@ -46,9 +46,9 @@ class Path:
 def start_path(task: Task, w: jax.Array) -> Path:
     """The path at w."""
     smoothness = jnp.ones((), jnp.float64) if task.loss.smoothness is None else task.loss.smoothness
-    scale = column_scale(task.matrix, task.c)
+    scale = column_scale(task.matrix, task.c, task.intercept)
     metric = jnp.where(scale > 0, scale, 1.0)
-    return Path(w, task.matrix.matvec(w), metric, 1.0 * smoothness, jnp.full((), 5, jnp.int32))
+    return Path(w, task.scores(w), metric, 1.0 * smoothness, jnp.full((), 5, jnp.int32))
 
 
 def _bregman(task: Task, smooth: Smooth, new_q, q) -> jax.Array:
@@ -68,13 +68,13 @@ def proximal_steps(task: Task, smooth: Smooth, path: Path) -> Path:
         k, w, s, w_old, s_old, theta, lipschitz = state
         theta_new = (1.0 + jnp.sqrt(1.0 + 4.0 * theta * theta)) / 2.0
         momentum = (theta - 1.0) / theta_new
-        at, s_at = w + momentum * (w - w_old), s + momentum * (s - s_old)
+        at, s_at = w + momentum * (w - w_old), task.balanced(s + momentum * (s - s_old))
         q = task.q(s_at)
         gradient = -task.v(smooth.dual(q, task.y))
 
         def attempt(lipschitz):
             new = penalty.prox(at - gradient / (lipschitz * metric), 1.0 / (lipschitz * metric))
-            return new, task.matrix.matvec(new)
+            return new, task.scores(new)
 
         def too_short(trial):
             lipschitz, new, s_new, tries = trial
@@ -117,7 +117,7 @@ def composite_step(task: Task, smooth: Smooth, path: Path, rtol, gap, primal, ma
     p, ds, steps = newton_direction(task, smooth, w, q, rhs, mask, path.metric, rtol, damping, max_cg)
     crossing = kinked & (w * (w + p) < 0)
     full = jnp.where(crossing, 0.0, w + p)
-    s_full = lax.cond(jnp.any(crossing), lambda: task.matrix.matvec(full), lambda: s + ds)
+    s_full = task.balanced(lax.cond(jnp.any(crossing), lambda: task.matrix.matvec(full), lambda: s + ds))
     change = jnp.sum(task.c * (smooth.value(task.q(s_full), task.y) - smooth.value(q, task.y)))
     change = change + jnp.sum(penalty.value(full) - penalty.value(w))
     descent = directional(penalty, w, full - w) - jnp.sum(task.c * smooth.dual(q, task.y) * (task.q(s_full) - q))
@@ -125,8 +125,8 @@ def composite_step(task: Task, smooth: Smooth, path: Path, rtol, gap, primal, ma
     accepted = (change <= 1e-3 * descent) | (small & (descent <= 0))
 
     def search():
-        t = line_search(task, smooth, w, q, p, task.loss.orientation(task.y) * ds, primal)
-        return w + t * p, s + t * ds
+        t = line_search(task, smooth, w, s, p, ds, primal)
+        return w + t * p, task.balanced(s + t * ds)
 
     w, s = lax.cond(accepted, lambda: (full, s_full), search)
     return replace(path, w=w, s=s), accepted, steps
