@@ -10,6 +10,7 @@ import numpy as np
 from jaxbounds.array import on_host, put, scatter_set, to_host, xp
 from jaxbounds.batches import Flat
 from jaxbounds.certificates import Cached, Method
+from jaxbounds.certificates.unpenalised import certify_with_intercept, check_intercept
 from jaxbounds.host import matrix_of
 from jaxbounds.kinds import Change, SetPenalty
 from jaxbounds.model import Model
@@ -145,7 +146,7 @@ class Bounds:
     @published
     def intercept(self):
         """Interval of the intercept, [0, 0] without one."""
-        return xp.zeros(()), xp.zeros(())
+        return _evaluate(self, "offset")
 
     @property
     @published
@@ -258,8 +259,11 @@ def _compact(slots, removed, size: int):
 
 def certify(method: Method, model: Model, change: Change | Flat):
     """The regions of each edit, and the summary over them."""
-    edits = method.edits(model, change)
-    parts = method.certify(model, edits)
+    if model.problem.intercept:
+        assert isinstance(change, Change)  # batches ask one by one
+        parts = certify_with_intercept(method, model, change)
+    else:
+        parts = method.certify(model, method.edits(model, change))
     regions = [region for _, found in parts for region in found]
     inf = xp.asarray(xp.inf)
 
@@ -269,7 +273,7 @@ def certify(method: Method, model: Model, change: Change | Flat):
     gap = least([r.gap for r in regions])
     radius = least([r.length for r in regions if r.primal])
     dual = least([r.dual_radius for r in regions if r.dual])
-    valid = edits[0].valid
+    valid = parts[0][0].valid
     status = xp.where(xp.isfinite(gap), int(Status.CONVERGED), int(Status.VACUOUS))
     status = xp.where(valid, status, int(Status.INVALID)).astype(xp.int32)
     gap, radius, dual = (xp.where(valid, x, xp.inf) for x in (gap, radius, dual))
@@ -284,17 +288,13 @@ def check_method(method: Any, problem: Any = None, change: Any = None) -> Method
     if not isinstance(method, Method):
         what = f"the class {method.__name__}; call it" if isinstance(method, type) else type(method).__name__
         raise TypeError(f"method must be Theorem1(), Cached(), Partial(), Pass() or Curvature(), got {what}")
-    if getattr(problem, "intercept", False):
-        raise ValueError(
-            "bounds with intercept=True are not supported yet; retrain with refit, or train with intercept=False and a "
-            "column of ones in X (a penalised intercept)"
-        )
     if change is not None:
         for part in change.parts():
             if isinstance(part, SetPenalty):
                 problem = dataclasses.replace(problem, penalty=part.penalty)
         problem.check()
         method.check(problem)
+        check_intercept(problem)
     return method
 
 

@@ -208,7 +208,7 @@ def _sweep(model: Model, changes, method: Method, matrix, batch_size: int | None
 def _solve(model: Model, piece: Flat, method: Method, rows: ProjectedRows | None) -> dict:
     """What is known of the candidates of one piece."""
     # no ball, but boxes of all coefficients, or a pass over the data for each: one by one
-    if _new_penalty(model, piece).strong_convexity is None or not method.flat:
+    if _new_penalty(model, piece).strong_convexity is None or not method.flat or model.problem.intercept:
         changes, matrix = [piece.change(k) for k in range(piece.count)], None if rows is None else rows.matrix
         return _loop(model, changes, method, _summary, matrix, prepare(model, piece).valid)
     parts, gap, radius, dual, status = certify(method, model, piece)

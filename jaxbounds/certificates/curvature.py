@@ -1,5 +1,6 @@
 """Second-order certificates: Newton steps on the new problem, and the Hessian sandwich around where they end."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from jaxbounds.array import fori_loop, uses_jax, xp
@@ -58,25 +59,31 @@ class Curvature(Method):
         low, high = scores[0]
         for ends in scores[1:]:
             low, high = xp.maximum(low, ends[0]), xp.minimum(high, ends[1])
-        found = second_order(problem, old_w(model, edit)[0], low, high, ledger.sigma_sq())
+        sigma_sq = ledger.sigma_sq()
+        found = second_order(
+            problem, old_w(model, edit), low, high, sigma_sq, lambda at: gradient_ball(problem, at, sigma_sq)
+        )
         return (*cheaper, (edit, (*regions, *found)))
 
 
-def second_order(problem: NewProblem, w, low, high, sigma_sq) -> list[Ellipsoid]:
-    """Balls and sandwiches around the end of a few Newton steps from w, given intervals of the new scores."""
+def second_order(problem: NewProblem, w, low, high, sigma_sq, ball: Callable) -> list[Ellipsoid]:
+    """Balls and sandwiches around the end of a few Newton steps from w, given intervals of the new scores.
+
+    `ball` makes the ball of a gradient.
+    """
     host = not uses_jax((w,))
     strong = problem.penalty.strong_convexity is not None
     start, at = w, problem.gradient(w)
     if host:
         for _ in range(_NEWTON):
-            if strong and _near(problem, at, start, sigma_sq):
+            if strong and _near(problem, at, start, ball):
                 break
             at = newton_step(problem, at, sigma_sq)
     else:
         at = fori_loop(0, _NEWTON // 2, lambda _, at: newton_step(problem, at, sigma_sq), at)
     found = []
     if strong:
-        found.append(gradient_ball(problem, at, sigma_sq))
+        found.append(ball(at))
         low, high = xp.maximum(low, found[0].low), xp.minimum(high, found[0].high)
     last = xp.inf
     for _ in range(_ROUNDS if host else _ROUNDS // 2):
@@ -89,13 +96,13 @@ def second_order(problem: NewProblem, w, low, high, sigma_sq) -> list[Ellipsoid]
     return found
 
 
-def _near(problem: NewProblem, at: Gradient, start, sigma_sq) -> bool:
+def _near(problem: NewProblem, at: Gradient, start, ball: Callable) -> bool:
     """Whether another Newton step is not worth its cost: at rounding level, or near enough if steps only converge."""
     floor = xp.sum(at.g**2) <= 16 * xp.sum(at.pad**2)
     if problem.loss.piecewise_quadratic or problem.loss.defined_by_ref:  # steps end, or slopes may not be known
         return bool(floor)
     moved = xp.sqrt(xp.sum((at.w - start) ** 2))
-    return bool(floor | (gradient_ball(problem, at, sigma_sq).length <= _NEAR * moved))
+    return bool(floor | (ball(at).length <= _NEAR * moved))
 
 
 def one_sandwich(problem: NewProblem, at: Gradient, low, high) -> Ellipsoid:
@@ -106,7 +113,9 @@ def one_sandwich(problem: NewProblem, at: Gradient, low, high) -> Ellipsoid:
         two_sided = not uses_jax((at.w,)) and bool(certain)
     slopes = slope_range(problem, at, low, high)[:2]  # of the screened point, which may have moved
     radius, shape, pad, centre = sandwich(problem, at, *slopes, mask, two_sided)
-    return explicit(problem, at, radius, shape, pad, centre, ~mask)
+    # with an intercept the dual point balances only up to rounding, which the ball's gap counts
+    slack = xp.inf if problem.intercept else 0.0
+    return explicit(problem, at, radius, shape, pad, centre, ~mask, slack=slack)
 
 
 def slope_range(problem: NewProblem, at: Gradient, low, high):
@@ -125,17 +134,16 @@ def screened(problem: NewProblem, at: Gradient, low, high):
     v* lies within |X|^T (c slope move) of v: inside the kink's interval w*_j = 0, beyond it w*_j has that side's sign,
     and psi_j may be taken for a quadratic.
     """
-    penalty = problem.penalty
     _, slope, move = slope_range(problem, at, low, high)
     off = at.pad + up(problem.magnitude.rmatvec(up(problem.c * slope * move)), problem.matrix.col_terms)
-    left, right = penalty.subgradient(xp.zeros_like(at.w))
+    left, right = problem.subgradient(xp.zeros_like(at.w))
     reach = off + 4 * U * (xp.abs(at.v) + xp.abs(left) + xp.abs(right))
-    zero = (at.v - reach > left) & (at.v + reach < right)
+    zero = (at.v - reach > left) & (at.v + reach < right)  # never the intercept: left = right
     positive, negative = at.v - reach > right, at.v + reach < left
     mask = problem.free & ~zero
     w = xp.where(mask, at.w, 0.0)
     at = problem.gradient(w)
-    slope = penalty.second(w) * w + xp.where(positive, right, left)
+    slope = problem.ridge(w) * w + xp.where(positive, right, left)
     pad = up(at.pad + 8 * U * (xp.abs(slope) + xp.abs(at.v)))
-    certain = xp.all(~mask | positive | negative)
+    certain = xp.all(~mask | positive | negative | (left == right))
     return replace(at, g=xp.where(certain, slope - at.v, at.g), pad=xp.where(certain, pad, at.pad)), mask, certain

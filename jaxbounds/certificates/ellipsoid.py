@@ -7,6 +7,7 @@ from jaxbounds.array import scatter_set, xp
 from jaxbounds.certificates.ball import alpha_range
 from jaxbounds.certificates.centre import extend
 from jaxbounds.certificates.region import Region
+from jaxbounds.certificates.renewed import with_ones
 from jaxbounds.edit import Edit
 from jaxbounds.matrix import Matrix
 from jaxbounds.model import Model
@@ -66,11 +67,13 @@ class Ellipsoid(Region):
     pad: Any
     centre: Any  # (d,)
     still: Any  # (d,) columns where w* is 0 for certain, as the centre is
+    b_half: Any  # more half-width of the intercept
     a: Any  # (n,)
     a_pad: Any  # (n,)
     low: Any  # (n,)
     high: Any  # (n,)
     dual_radius: Any
+    intercept: bool = static()  # directions, centre and still have one more entry, for b
     dual: bool = static(default=True)
     primal = True
 
@@ -82,11 +85,22 @@ class Ellipsoid(Region):
     def coordinates(self, model: Model, edit: Edit):
         """(lower, upper) of every coefficient."""
         half = up(self.radius * self.shape.of_axes() + self.pad) + 2 * U * xp.abs(self.centre)
-        return xp.where(self.still, 0.0, self.centre - half), xp.where(self.still, 0.0, self.centre + half)
+        low, high = xp.where(self.still, 0.0, self.centre - half), xp.where(self.still, 0.0, self.centre + half)
+        return low[: edit.d], high[: edit.d]
+
+    def offset(self, model: Model, edit: Edit):
+        """(lower, upper) of the intercept."""
+        if not self.intercept:
+            return super().offset(model, edit)
+        b = self.centre[-1]
+        along = xp.concatenate([xp.zeros(edit.d), xp.ones(1)])
+        half = up(self.radius * self.shape.of_direction(along) + self.pad + self.b_half) + 2 * U * xp.abs(b)
+        return b - half, b + half
 
     def scores(self, model: Model, edit: Edit, matrix: Matrix):
         """(lower, upper) of x.w* for each row x of a matrix."""
-        return interval(matrix, matrix.map(xp.abs), self.radius, self.shape, self.pad, self.centre)
+        matrix = with_ones(matrix) if self.intercept else matrix
+        return interval(matrix, matrix.map(xp.abs), self.radius, self.shape, self.pad, self.centre, self.b_half)
 
     def duals(self, model: Model, edit: Edit):
         """(lower, upper) of every alpha: -l' of the score's interval, and the dual ball."""
@@ -108,11 +122,13 @@ class Ellipsoid(Region):
         D - h <= ||w* - w^|| <= sqrt((D + h)^2 + r^2).
         """
         w = extend(model.w.astype(xp.float64), edit.d)
-        step = self.centre - w  # removed columns count in full: centre and w* are 0 there
+        step = self.centre[: edit.d] - w  # removed columns count in full: centre and w* are 0 there
         far = norm_up(xp.sum(step**2), edit.d + 4)
         near = norm_down(xp.sum(step**2), edit.d + 4)
         rounding = up(2 * U * far)
         along = xp.where(far > 0, 1.0, 0.0) * step / xp.where(far > 0, far, 1.0)
+        if self.intercept:
+            along = xp.concatenate([along, xp.zeros(1)])
         half = up(self.radius * self.shape.of_direction(along) + self.pad) * (1 + 8 * U)
         across = self.length
         low = xp.maximum(near * (1 - growth(edit.d + 8)) - half - rounding, 0.0)
@@ -121,10 +137,10 @@ class Ellipsoid(Region):
         return low, up(high) + TINY
 
 
-def interval(matrix: Matrix, magnitude: Matrix, radius, shape: Shape, pad, centre):
+def interval(matrix: Matrix, magnitude: Matrix, radius, shape: Shape, pad, centre, b_half):
     """(lower, upper) of x.w* for each row x of a matrix."""
     terms = matrix.row_terms
-    half = radius * shape.of_rows(matrix) + pad * row_norms(matrix)
+    half = radius * shape.of_rows(matrix) + pad * row_norms(matrix) + b_half
     half = up(half + dot_error(magnitude.matvec(xp.abs(centre)), terms + 4))
     middle = matrix.matvec(centre)
     return middle - half, middle + half

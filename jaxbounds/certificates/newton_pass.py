@@ -1,5 +1,7 @@
 """A few conjugate-gradient steps on the new problem, and the ball that one exact gradient gives there."""
 
+from typing import Any
+
 from jaxbounds.array import scatter_set, xp
 from jaxbounds.certificates.ellipsoid import Diagonal, Ellipsoid, Shape, interval
 from jaxbounds.certificates.ledger import Ledger
@@ -9,7 +11,6 @@ from jaxbounds.certificates.renewed import Gradient, NewProblem, old_w, renew
 from jaxbounds.certificates.steps import cg_step
 from jaxbounds.edit import prepare
 from jaxbounds.kinds import SetElements
-from jaxbounds.model import excess_bounds
 from jaxbounds.pytree import pytree, static
 from jaxbounds.rounding import TINY, U, down, norm_up, root, up
 
@@ -50,7 +51,7 @@ class Pass(Method):
     def certify(self, model, edits):
         *cheaper, (edit, regions) = Partial().certify(model, edits)
         ledger, problem = Ledger(model, edit), renew(model, edit)
-        w = _touched_columns(ledger, old_w(model, edit)[0])
+        w = _touched_columns(ledger, old_w(model, edit))
         sigma_sq = ledger.sigma_sq()
         at = cg_step(problem, problem.gradient(w), sigma_sq, self.cg_steps)
         return (*cheaper, (edit, (*regions, gradient_ball(problem, at, sigma_sq))))
@@ -98,12 +99,16 @@ def gradient_ball(problem: NewProblem, at: Gradient, sigma_sq) -> Ellipsoid:
     return explicit(problem, at, up(radius, 16), Diagonal(lam), up(rounding), centre, ~problem.free)
 
 
-def explicit(problem: NewProblem, at: Gradient, radius, shape: Shape, pad, centre, still) -> Ellipsoid:
+def explicit(
+    problem: NewProblem, at: Gradient, radius, shape: Shape, pad, centre, still, b_half: Any = 0.0, slack: Any = 0.0
+) -> Ellipsoid:
     """The ellipsoid, with what it says of the training rows and with the dual ball at t = a(w), where F = 0."""
     matrix = problem.matrix
-    low, high = interval(matrix, problem.magnitude, radius, shape, pad, centre)
-    excess, e, e_pad = excess_bounds(problem.penalty, at.w, at.v, at.pad, problem.lam)
-    excess, square = xp.sum(excess), xp.sum((xp.abs(e) + e_pad) ** 2 * problem.lam)
+    low, high = interval(matrix, problem.magnitude, radius, shape, pad, centre, b_half)
+    excess, square = problem.excess(at)
+    excess = excess + slack  # what an imbalance of the dual point costs
     terms = at.w.shape[0] + 8
     gap, dual = up(excess + square / 2, terms), up((excess + square / 4) * problem.loss.smoothness, terms)
-    return Ellipsoid(gap, radius, shape, pad, centre, still, at.a, at.a_pad, low, high, up(root(dual)))
+    return Ellipsoid(
+        gap, radius, shape, pad, centre, still, b_half, at.a, at.a_pad, low, high, up(root(dual)), problem.intercept
+    )

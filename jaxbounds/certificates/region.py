@@ -3,6 +3,7 @@
 from abc import abstractmethod
 from typing import Any
 
+from jaxbounds.array import xp
 from jaxbounds.batches import Flat
 from jaxbounds.edit import Edit, prepare
 from jaxbounds.kinds import Change
@@ -32,6 +33,10 @@ class Region:
     @abstractmethod
     def scores(self, model: Model, edit: Edit, matrix: Matrix) -> tuple[Any, Any]:
         """(lower, upper) of x.w* for each row x of a matrix."""
+
+    def offset(self, model: Model, edit: Edit) -> tuple[Any, Any]:
+        """(lower, upper) of the intercept: 0 without one."""
+        return xp.zeros(()), xp.zeros(())
 
     @abstractmethod
     def duals(self, model: Model, edit: Edit) -> tuple[Any, Any]:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import scipy.sparse as sp
 
@@ -9,11 +10,12 @@ from jaxbounds.array import scatter_set, segment_sum, xp
 from jaxbounds.certificates.centre import extend, with_data
 from jaxbounds.edit import Edit
 from jaxbounds.host import HostMatrix, host_matrix
+from jaxbounds.intercept import balanced_intercept
 from jaxbounds.interfaces import Loss, Penalty
 from jaxbounds.matrix import Dense
-from jaxbounds.model import Model, coordinate_pad, dual_vector_pad, lam_of, score_pad
+from jaxbounds.model import Model, coordinate_pad, dual_vector_pad, excess_bounds, lam_of, score_pad
 from jaxbounds.problem import dual_vector
-from jaxbounds.pytree import pytree
+from jaxbounds.pytree import pytree, static
 from jaxbounds.rounding import TINY, U, up
 
 
@@ -122,10 +124,13 @@ class NewProblem:
     c: Any
     lam: Any  # (d,) strong convexity of the penalty
     free: Any  # (d,)
+    intercept: bool = static()  # the last column is all ones, and the penalty does not see it
 
     def gradient(self, w) -> Gradient:
         """The gradient at w, in two products with the data and three with its absolute values."""
-        loss, penalty, c = self.loss, self.penalty, self.c
+        loss, c = self.loss, self.c
+        if self.intercept:
+            w = xp.concatenate([w[:-1], balanced_intercept(loss, self.matrix.matvec(w) - w[-1], self.y, c)[None]])
         score = self.matrix.matvec(w)
         s_pad = score_pad(self.magnitude.matvec(xp.abs(w)), self.matrix.row_terms)
         q = loss.coordinate(score, self.y)
@@ -134,7 +139,7 @@ class NewProblem:
         a_pad = loss.smoothness * coordinate_pad(q, s_pad) + noise * xp.abs(a) + TINY
         v = dual_vector(loss, self.matrix, self.y, c, a)
         v_pad = dual_vector_pad(self.magnitude, c, a) + up(self.magnitude.rmatvec(c * a_pad), self.matrix.col_terms)
-        low, high = penalty.subgradient(w)
+        low, high = self.subgradient(w)
         own = xp.clip(v, low, high)
         pad = up(v_pad + 8 * U * (xp.abs(own) + xp.abs(v)))
         g, pad = xp.where(self.free, own - v, 0.0), xp.where(self.free, pad, 0.0)
@@ -143,7 +148,38 @@ class NewProblem:
     def value(self, score, w):
         """P~(w) at given scores."""
         q = self.loss.coordinate(score, self.y)
-        return xp.sum(self.c * self.loss.value(q, self.y)) + xp.sum(self.penalty.value(w))
+        return xp.sum(self.c * self.loss.value(q, self.y)) + xp.sum(self.penalty.value(self.penalised(w)))
+
+    @property
+    def definite(self) -> bool:
+        """Whether the penalty alone makes every Hessian positive definite."""
+        return self.penalty.strong_convexity is not None and not self.intercept
+
+    def penalised(self, w):
+        """The entries that the penalty sees."""
+        return w[:-1] if self.intercept else w
+
+    def whole(self, of_penalised, of_intercept):
+        """A vector over the penalised columns, with the entry of the intercept."""
+        return xp.concatenate([of_penalised, of_intercept]) if self.intercept else of_penalised
+
+    def subgradient(self, w):
+        """(lo, hi) of the penalty's subdifferential, 0 for the intercept."""
+        return tuple(self.whole(end, xp.zeros(1)) for end in self.penalty.subgradient(self.penalised(w)))
+
+    def ridge(self, w):
+        """The penalty's second derivative, 0 for the intercept."""
+        return self.whole(self.penalty.second(self.penalised(w)) + xp.zeros_like(self.penalised(w)), xp.zeros(1))
+
+    def prox(self, z, size):
+        """The penalty's proximal step; the intercept stays where z is."""
+        return self.whole(self.penalty.prox(self.penalised(z), self.penalised(size + xp.zeros_like(z))), z[-1:])
+
+    def excess(self, at):
+        """Upper bounds of sum_j [B_j - lam_j/2 e_j^2] and of sum_j lam_j e_j^2, e = w - u."""
+        w, v, pad, lam = map(self.penalised, (at.w, at.v, at.pad, self.lam))
+        excess, e, e_pad = excess_bounds(self.penalty, w, v, pad, lam)
+        return xp.sum(excess), xp.sum((xp.abs(e) + e_pad) ** 2 * lam)
 
     def slope_weights(self, q):
         """c_i f''(q_i)."""
@@ -156,12 +192,33 @@ def renew(model: Model, edit: Edit) -> NewProblem:
     y = scatter_set(xp.concatenate([model.rows.target, xp.ones(edit.n - n_old)]), edit.rows, edit.target)
     c = scatter_set(extend(model.rows.weight, edit.n), edit.rows, edit.weight) * edit.unit
     free = scatter_set(xp.zeros(edit.d), edit.cols, xp.where(edit.col_removed, 1.0, 0.0)) == 0
-    lam = lam_of(edit.penalty, edit.d)
-    return NewProblem(model.problem.loss, edit.penalty, matrix, matrix.map(xp.abs), y, c, lam, free)
+    lam, intercept = lam_of(edit.penalty, edit.d), model.problem.intercept
+    if intercept:
+        matrix, lam = with_ones(matrix), xp.concatenate([lam, xp.zeros(1)])
+        free = xp.concatenate([free, xp.ones(1) > 0])
+    return NewProblem(model.problem.loss, edit.penalty, matrix, matrix.map(xp.abs), y, c, lam, free, intercept)
 
 
 def old_w(model: Model, edit: Edit):
-    """w^ with zeros in added and removed columns: (where the new problem starts, w^ itself)."""
+    """w^ with zeros in added and removed columns, and the intercept: where the new problem starts."""
     w = extend(model.w.astype(xp.float64), edit.d)
     gone = scatter_set(xp.zeros(edit.d), edit.cols, xp.where(edit.col_removed, 1.0, 0.0)) > 0
-    return xp.where(gone, 0.0, w), w
+    start = xp.where(gone, 0.0, w)
+    return xp.concatenate([start, model.intercept[None]]) if model.problem.intercept else start
+
+
+def with_ones(matrix: Any) -> Any:
+    """[X 1]: the matrix with a column of ones."""
+    n, d = matrix.shape
+    if isinstance(matrix, HostMatrix):
+        if sp.issparse(matrix.values):
+            return HostMatrix(sp.hstack([matrix.values.astype(np.float64), np.ones((n, 1))], "csr"))
+        return HostMatrix(np.column_stack([matrix.values, np.ones(n)]))
+    if isinstance(matrix, Dense):
+        return Dense(jnp.concatenate([matrix.values.astype(jnp.float64), jnp.ones((n, 1))], axis=1))
+    if not isinstance(matrix, Patched):
+        nothing = jnp.zeros(0, int)
+        matrix = Patched(matrix, jnp.ones(n), jnp.ones(d), nothing, nothing, jnp.zeros(0))
+    row, col = (jnp.concatenate([a, b]) for a, b in ((matrix.row, jnp.arange(n)), (matrix.col, jnp.full(n, d))))
+    keep = jnp.concatenate([matrix.keep_col, jnp.zeros(1)])
+    return Patched(matrix.base, matrix.keep_row, keep, row, col, jnp.concatenate([matrix.value, jnp.ones(n)]))

@@ -97,7 +97,7 @@ def sandwich(problem: NewProblem, at: Gradient, low, high, mask, two_sided: bool
     ridge = xp.where(mask, problem.lam, 1.0)
     down_low = xp.maximum(low, 0.0) * (1 - 4 * U)
     hessian = Hessian(matrix, problem.magnitude, c * down_low, ridge, mask)
-    inverse = invert(hessian, problem.penalty.strong_convexity is not None)
+    inverse = invert(hessian, problem.definite)
     # hi = lo exactly where no kink can be crossed: such rows have no weight
     weight = xp.where(high > low, up(c * (high - low)) + 8 * U * c * high, 0.0) + 8 * U * c * low
     square = up(xp.sum(weight * row_norms(matrix) ** 2), matrix.shape[0] + 8)

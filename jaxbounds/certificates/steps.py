@@ -9,7 +9,7 @@ from jaxbounds.rounding import TINY
 def cg_step(problem: NewProblem, at: Gradient, sigma_sq, steps: int) -> Gradient:
     """The gradient after a damped Newton step by a few conjugate-gradient steps."""
     matrix, (moving, g, leaving) = problem.matrix, active_set(problem, at)
-    weights, ridge = problem.slope_weights(at.q), problem.penalty.second(at.w)
+    weights, ridge = problem.slope_weights(at.q), problem.ridge(at.w)
 
     def multiply(p):
         scores = matrix.matvec(p)
@@ -35,9 +35,9 @@ def cg_step(problem: NewProblem, at: Gradient, sigma_sq, steps: int) -> Gradient
 def newton_step(problem: NewProblem, at: Gradient, sigma_sq) -> Gradient:
     """The gradient after a damped Newton step with the whole Hessian."""
     moving, g, leaving = active_set(problem, at)
-    weights, ridge = problem.slope_weights(at.q), xp.where(moving, problem.penalty.second(at.w), 1.0)
+    weights, ridge = problem.slope_weights(at.q), xp.where(moving, problem.ridge(at.w), 1.0)
     hessian = Hessian(problem.matrix, problem.magnitude, weights, ridge, moving)
-    inverse = invert(hessian, problem.penalty.strong_convexity is not None)
+    inverse = invert(hessian, problem.definite)
     image = problem.matrix.rmatvec(weights * problem.matrix.matvec(leaving))
     p = leaving + inverse.apply(xp.where(moving, -g - image, 0.0)[:, None])[:, 0]
     return problem.gradient(line_search(problem, at, p, product(problem.matrix, p[:, None])[:, 0], sigma_sq))
@@ -53,9 +53,9 @@ def active_set(problem: NewProblem, at: Gradient):
         return problem.free, at.g, xp.zeros_like(at.w)
     curvature = problem.matrix.map(xp.square).rmatvec(problem.slope_weights(at.q))
     size = 1.0 / (curvature + 1e-12 * xp.max(curvature) + TINY)
-    z = penalty.prox(at.w + size * at.v, size)
-    moving = problem.free & (z != 0)
-    low, high = penalty.subgradient(at.w)
+    z = problem.prox(at.w + size * at.v, size)
+    moving = problem.free & (problem.whole(problem.penalised(z), xp.ones(1)) != 0)
+    low, high = problem.subgradient(at.w)
     own = xp.where((at.w == 0) & (z > 0), high, low)
     return moving, xp.where(moving, own - at.v, 0.0), xp.where(moving, 0.0, -at.w)
 
@@ -72,11 +72,11 @@ def line_search(problem: NewProblem, at: Gradient, p, scores, sigma_sq):
     for size in (1.0, 0.5, 0.25, 0.1, 0.02):
         w, s = at.w + size * p, at.score + size * scores
         if not penalty.smooth:
-            w = xp.where(w * at.w < 0, 0.0, w)
+            w = problem.whole(problem.penalised(xp.where(w * at.w < 0, 0.0, w)), w[-1:])
             s = problem.matrix.matvec(w)
         best, level = consider(w, s, best, level)
     if not penalty.smooth:
         size = 1.0 / (problem.loss.smoothness * xp.maximum(sigma_sq, TINY))
-        w = xp.where(problem.free, penalty.prox(at.w + size * at.v, size), 0.0)
+        w = xp.where(problem.free, problem.prox(at.w + size * at.v, size), 0.0)
         best, level = consider(w, problem.matrix.matvec(w), best, level)
     return best
