@@ -271,12 +271,9 @@ def test_warm_start_and_refit():
 def test_refusals():
     smooth = jb.Problem(jb.losses.logistic(), jb.penalties.l2(0.05), intercept=True)
     kinked = jb.Problem(jb.losses.hinge(), jb.penalties.l2(0.05), intercept=True)
-    model = jb.fit(smooth, X, LABELS)
     for call, match in (
         (lambda: jb.fit(kinked, X, LABELS), "needs a differentiable loss, and hinge .*use a smoothed loss"),
         (lambda: jb.fit(smooth, X, LABELS, solver=jb.solvers.DualCoordinate()), "DualCoordinate cannot.*use NewtonCG"),
-        (lambda: jb.bound(model, jb.remove_rows([0])), "bounds with intercept=True are not supported yet; retrain"),
-        (lambda: jb.bound_each(model, jb.each_row_removed(model)), "bounds with intercept=True are not supported yet"),
     ):
         with pytest.raises(ValueError, match=match):
             call()

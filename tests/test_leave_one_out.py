@@ -14,8 +14,8 @@ import sklearn.datasets
 import jaxbounds as jb
 from jaxbounds.array import put
 from jaxbounds.certificates import whitened as inverse_module
-from jaxbounds.certificates.whitened import inverse
 from jaxbounds.certificates.leave_one_out import EXACT, SECOND_ORDER, WIDE, leave_one_out, removed_scores
+from jaxbounds.certificates.whitened import inverse
 from jaxbounds.matrix import as_matrix
 from jaxbounds.model import Data, remember
 

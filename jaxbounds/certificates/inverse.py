@@ -102,7 +102,8 @@ class Inverse:
     @property
     def error(self):
         """Bound of ||H^-1 - P||, products with P in floating point included."""
-        return up((self.eps + growth(self.P.shape[0] + 4)) / self.mu)
+        size = xp.sqrt(xp.sum(self.P**2))
+        return up(self.eps / self.mu + growth(self.P.shape[0] + 4) * size, self.P.size)
 
 
 def invert(hessian: Hessian, definite: bool = True) -> Inverse:

@@ -151,7 +151,7 @@ def prepare(model: Model, matrix: HostMatrix, keep_n: bool) -> State | None:
     data: Any = model.data
     problem, loss = model.problem, model.problem.loss
     ramp = ramp_of(loss)
-    if not problem.penalty.quadratic or (ramp is None and not isinstance(loss, Logistic)):
+    if problem.intercept or not problem.penalty.quadratic or (ramp is None and not isinstance(loss, Logistic)):
         return None
     n, d = matrix.shape
     rows_kept = 1 if problem.scale == "sum" else n if keep_n else n - 1

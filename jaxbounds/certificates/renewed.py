@@ -141,7 +141,8 @@ class NewProblem:
         v_pad = dual_vector_pad(self.magnitude, c, a) + up(self.magnitude.rmatvec(c * a_pad), self.matrix.col_terms)
         low, high = self.subgradient(w)
         own = xp.clip(v, low, high)
-        pad = up(v_pad + 8 * U * (xp.abs(own) + xp.abs(v)))
+        trusted = 8 if self.penalty.piecewise_quadratic else 64  # a user's derivative, or a power
+        pad = up(v_pad + trusted * U * (xp.abs(own) + xp.abs(v)))
         g, pad = xp.where(self.free, own - v, 0.0), xp.where(self.free, pad, 0.0)
         return Gradient(w, score, s_pad, q, a, a_pad, v, g, pad)
 
