@@ -33,6 +33,8 @@ METHODS: dict[str, Callable[[], Any]] = {
     "theorem1": lambda: jb.Theorem1(),
     "cached": lambda: jb.Cached(),
     "partial": lambda: jb.Partial(),
+    "pass": lambda: jb.Pass(),
+    "curvature": lambda: jb.Curvature(),
 }
 CHANGES = ("rows", "elements", "columns", "remove")
 REGRESSION = ("squared", "huber")
@@ -217,6 +219,14 @@ def _ask(name: str, model: Any, change: Any, X_test: Any, classification: bool) 
     )
 
 
+def _applies(name: str, problem: Any) -> bool:
+    try:
+        METHODS[name]().check(problem)
+    except ValueError:
+        return False
+    return True
+
+
 def _outside(interval: Any, truth: Any, slack: Any) -> int:
     """How many true values lie outside by more than the retrained model's own uncertainty (NaN counts as outside)."""
     truth = np.asarray(truth)
@@ -338,12 +348,12 @@ def _progress(total: int) -> Iterator[tuple[Callable[[str], None], Callable[[dic
 def run(args: argparse.Namespace) -> int:
     """Answer the question in parsed arguments; prints the report and returns the exit status."""
     rng = np.random.default_rng(args.seed)
-    names = list(METHODS) if args.method == "all" else [args.method]
     split = _split(*_read(args.data, args.positive, args.loss in REGRESSION), rng)
     classification = bool(np.all(np.abs(split.y) == 1))
     kind, count = args.change
     change = _change(kind, count, split.X, rng)
     problem = jb.Problem(LOSSES[args.loss](), PENALTIES[args.penalty](args.lam))
+    names = [name for name in METHODS if _applies(name, problem)] if args.method == "all" else [args.method]
     with _progress(3 + len(names)) as (begin, callback):
         begin("training")
         model = jb.fit(problem, split.X, split.y, callback=callback)
