@@ -374,7 +374,7 @@ def _options():
     add("--losses", nargs="+", default=list(LOSSES), choices=list(LOSSES))
     add("--lams", type=float, nargs="+", default=list(LAMS))
     add("--file-lams", type=float, nargs="+", default=list(FILE_LAMS), help="of the files")
-    add("--seeds", type=int, default=3, help="of scikit-learn's sets")
+    add("--seeds", type=int, default=2, help="of scikit-learn's sets; more take longer")
     add("--file-seeds", type=int, default=1, help="of the files")
     add("--draw", action="store_true", help="only draw the figure of the recorded run again")
     options = arguments.parse_args()
