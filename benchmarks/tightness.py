@@ -154,7 +154,7 @@ def run_set(name: str, X, y, seeds: int, plan: dict, say=print) -> dict:
 def compact(loss: str, lam: float, kind: str, size: float, points: list[dict]) -> dict:
     """A cell: medians over seeds, a list over rungs each; how many points count, and how many are within 2 x true."""
     cell = {"loss": loss, "lam": lam, "change": kind, "size": size, "points": len(points)}
-    cell |= {key: sum(p[key] for p in points) for key in ("used", "scored")}
+    cell |= {key: sum(bool(p[key]) for p in points) for key in ("used", "scored")}
     cell["violations"] = sum(len(p["violations"]) for p in points)
     asked = [[p["rungs"][rung] for p in points if rung in p["rungs"]] for rung in RUNGS]
     for key in KEYS:
