@@ -12,7 +12,8 @@ import sys
 
 from _record import HERE, RESULTS
 
-ORDER = ("paper", "cases", "sweeps", "scaling", "products", "training")  # others follow by name, notes come last
+# others follow by name, notes come last
+ORDER = ("paper", "tightness", "cases", "sweeps", "scaling", "products", "training")
 TARGET = HERE / "RESULTS.md"
 INTRODUCTION = """# Measured
 
