@@ -305,7 +305,8 @@ def bound(model: Model, change: Change, method: Method | None = None) -> Bounds:
     Args:
         model: from `fit` or `from_sklearn`; inexact training only widens the bounds.
         change: from `set_rows`, `remove_rows`, ..., `combine`.
-        method: `Cached()` by default; from wide to tight: `Theorem1()`, `Cached()`, `Partial()`, `Pass()`, `Curvature()`.
+        method: `Cached()` by default; from cheap to tight: `Theorem1()`, `Cached()`, `Partial()`, `Pass()`,
+            `Curvature()`.
 
     Returns:
         Bounds.

@@ -174,6 +174,8 @@ def transposed(matrix, b):
 
 def gram(matrix, h):
     """X^T diag(h) X, (d, d)."""
+    if isinstance(matrix, HostMatrix) and not isinstance(matrix.values, np.ndarray):
+        return (matrix.values.multiply(h[:, None]).tocsr().T @ matrix.values).toarray()
     X = dense(matrix)
     return dot((h[:, None] * X).T, X)
 

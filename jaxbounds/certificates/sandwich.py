@@ -42,6 +42,11 @@ class Sandwich(Shape):
             value = xp.sum(eta * x, axis=0)
             noise = growth(d + 4) * xp.sum(xp.abs(eta * x), axis=0)
             return up(root(xp.maximum(value + noise + size * error, 0.0)))
+        return self._lengths(x, error)
+
+    def _lengths(self, x, error):
+        """Upper bound of ||W^(1/2) X H_lo^-1 eta|| for columns x that are H_lo^-1 eta within `error`."""
+        hessian, d = self.inverse.hessian, x.shape[0]
         if self.S is not None:
             length_sq = xp.sum(x * dot(self.S, x), axis=0)
             slack = growth(hessian.matrix.shape[0] + 2 * d + 16) * self.norm_sq * xp.sum(x**2, axis=0)
@@ -54,6 +59,9 @@ class Sandwich(Shape):
         return up(length + root(self.norm_sq) * error, 16)
 
     def of_rows(self, matrix):
+        if self.inverse.kind == "full" and self.two_sided:
+            x = product(matrix, self.inverse.hessian.moving(self.inverse.P.T)).T
+            return self._lengths(x, up(row_norms(matrix) * self.inverse.error))
         if self.inverse.kind == "full":
             return self.of_columns(dense(matrix).T)
         if self.inverse.kind == "gram" and self.two_sided:
