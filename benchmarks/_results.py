@@ -12,7 +12,7 @@ import sys
 
 from _record import HERE, RESULTS
 
-ORDER = ("paper", "cases", "sweeps", "scaling", "products", "training")  # others follow by name, notes come last
+ORDER = ("paper", "cases", "sweeps", "scaling", "products", "training", "mutation")  # others follow, then notes
 TARGET = HERE / "RESULTS.md"
 INTRODUCTION = """# Measured
 
