@@ -73,7 +73,8 @@ SLOPES = [
         f"{SECANT}::test_piecewise_slopes_are_enclosed_tightly_and_exactly_away_from_kinks[{name}-host]"
         for name in ("smoothed_hinge(0.5)", "smoothed_hinge(1e-10)", "squared_hinge", "huber(0.7)", "huber(1e-8)")
     ),
-    f"{SECANT}::test_squared_and_hinge", f"{SECANT}::test_kinks_and_which_losses_have_them", f"{SECANT}::test_users_losses[host]",
+    f"{SECANT}::test_squared_and_hinge", f"{SECANT}::test_kinks_and_which_losses_have_them",
+    f"{SECANT}::test_users_losses[host]",
     f"{SECANT}::test_nothing_is_known_of_bad_numbers[logistic]",
     f"{SECANT}::test_logistic_slopes_are_enclosed_and_tight[host]",
 ]  # fmt: skip

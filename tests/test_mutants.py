@@ -149,6 +149,15 @@ def test_ball_of_a_gradient_is_that_of_the_formula():
     np.testing.assert_allclose(ball.centre, w - (1 + rho) / (2 + rho) * g / lam, rtol=1e-12)
     np.testing.assert_allclose(ball.radius, np.linalg.norm(g) / np.sqrt(lam) / (2 + rho), rtol=1e-12)
     np.testing.assert_allclose(ball.length, np.linalg.norm(g) / lam / (2 + rho), rtol=1e-12)
+    # alpha* is within dual_radius / sqrt(c_i) of a_i, whatever the scores say; (excess + square/4) L with no excess
+    w = np.asarray(model.w) + 0.01
+    at = problem.gradient(w)
+    ball = replace(gradient_ball(problem, at, sigma_sq), low=np.full(n, -1e3), high=np.full(n, 1e3))
+    a, half = 1 / (1 + np.exp(z * (Z @ w))), np.linalg.norm(at.g) * np.sqrt(0.25 / 4 / lam * n)
+    low, high = ball.duals(model, edit)
+    assert half < 0.4
+    np.testing.assert_allclose(low, np.maximum(a - half, 0), atol=1e-12)
+    np.testing.assert_allclose(high, np.minimum(a + half, 1), atol=1e-12)
 
 
 def test_shrunk_ball_takes_the_best_of_three():
@@ -184,7 +193,7 @@ def test_slopes_far_out_are_not_flushed_to_zero():
 
 
 def test_kept_dual_shrinks_into_the_domain_of_an_l1_penalty():
-    """x = 1 becomes 4: v = 4 alpha = 2 is four times too large for kappa = 1/2; alpha/4 has the value D of the optimum."""
+    """x = 1 becomes 4: v = 4 alpha = 2 is four times too large for kappa = 1/2, and alpha/4 is the new optimum's."""
     problem = jb.Problem(jb.losses.squared(), jb.penalties.l1(0.5))
     model = jb.fit(problem, np.ones((1, 1)), np.ones(1), tol=1e-10)
     bounds = jb.bound(model, jb.set_rows([0], [[4.0]]), jb.Theorem1())
