@@ -14,16 +14,17 @@ import pytest
 import jaxbounds as jb
 from jaxbounds import rounding
 from jaxbounds.array import to_host
-from jaxbounds.certificates.ball import box_scores
+from jaxbounds.certificates.ball import box_scores, joint_box
 from jaxbounds.certificates.centre import coefficients, new_scores
 from jaxbounds.certificates.crossings import _moves, _norm, _objective, _omega
 from jaxbounds.certificates.four_point import region as region_of
 from jaxbounds.certificates.four_point import shrunk_ball
 from jaxbounds.certificates.inverse import residual_norm
-from jaxbounds.certificates.leave_one_out import newton, prepare
+from jaxbounds.certificates.leave_one_out import SECOND_ORDER, _closed_form, _half_ball, newton, prepare
 from jaxbounds.certificates.ledger import Ledger
 from jaxbounds.certificates.newton_pass import gradient_ball
 from jaxbounds.certificates.renewed import renew
+from jaxbounds.certificates.steps import cg_step, newton_step
 from jaxbounds.edit import prepare as prepare_edit
 from jaxbounds.host import HostMatrix, host_matrix
 from jaxbounds.rounding import TINY, TINY_NORM, U
@@ -230,3 +231,75 @@ def test_scores_over_a_box_are_infinite_only_where_the_row_reaches_an_open_side(
     lower, upper = box_scores((low, high), HostMatrix(X))
     np.testing.assert_allclose(lower, [0.0, -np.inf, -3.0, -np.inf], atol=1e-12)
     np.testing.assert_allclose(upper, [2.0, 3.0, np.inf, 2.0], atol=1e-12)
+
+
+def test_joint_box_solves_both_inequalities():
+    """lam (w - c)^2 + share gamma lam^2/(2 N) (w - u)^2 <= joint, c = w0 - e/2, u = w0 - e, for each of the shares."""
+    lam, gamma, N, w0, e = 0.5, 4.0, np.array([0.3, 5.0]), np.array([1.0, -2.0]), np.array([0.4, 0.1])
+    at = SimpleNamespace(lam=lam, w=w0, e=e, e_pad=0.0)
+    for joint in ((0.3, 9.0), (9.0, 0.3), (0.3, 0.35)):
+        low, high = joint_box(SimpleNamespace(joint=joint), at, N, gamma)
+        ends = []
+        for share, right in zip((1, 2), joint, strict=True):
+            k = share * gamma * lam**2 / (2 * N)
+            b, c = -2 * (lam * (w0 - e / 2) + k * (w0 - e)), lam * (w0 - e / 2) ** 2 + k * (w0 - e) ** 2 - right
+            ends.append([(-b + sign * np.sqrt(b * b - 4 * (lam + k) * c)) / (2 * (lam + k)) for sign in (-1, 1)])
+        np.testing.assert_allclose(low, np.maximum(ends[0][0], ends[1][0]), rtol=1e-10)
+        np.testing.assert_allclose(high, np.minimum(ends[0][1], ends[1][1]), rtol=1e-10)
+
+
+def logistic_state():
+    rng = np.random.default_rng(8)
+    X, n = rng.normal(size=(40, 4)), 40
+    y = np.where(X[:, 0] + rng.normal(size=n) > 0, 1.0, -1.0)
+    model = to_host(jb.fit(jb.Problem(jb.losses.logistic(), jb.penalties.l2(0.2)), X, y, tol=1e-4))
+    return prepare(model, host_matrix(model.data.matrix), False)
+
+
+def test_half_ball_of_a_removed_row_is_that_of_the_formula():
+    """x_k.(w - g_k/(2 ridge)) within tau_k ||g_k||/2, g_k = f - b_k x_k, in the metric of the ridge."""
+    state = logistic_state()
+    rows = np.arange(40)
+    g = state.f - state.b[:, None] * state.X
+    centre, half = _half_ball(state, rows)
+    np.testing.assert_allclose(centre, state.q - np.sum(state.X * g, axis=1) / (2 * state.ridge[0]), rtol=1e-9)
+    exact = np.linalg.norm(state.X, axis=1) * np.linalg.norm(g, axis=1) / (2 * state.ridge[0])
+    assert np.all(half >= exact)
+    np.testing.assert_allclose(half, exact, rtol=1e-9)
+
+
+def test_second_order_intervals_of_removed_rows_are_those_of_the_formula():
+    """x_k.w + T (2-p)/(2p) m_k -+ T/2 nu_k sqrt(e_k/den), p = nu_k max_i sqrt(e_i/den), T = -log(1-p)."""
+    state = logistic_state()
+    rows = np.arange(40)
+    X, b, a, f, q = state.X, state.b, state.a, state.f, state.q
+    inverse = np.linalg.inv(X.T @ (a[:, None] * X) + np.diag(state.ridge))
+    e, h = np.einsum("ij,jk,ik->i", X, inverse, X), X @ inverse @ f
+    den = 1 - a * e
+    m = (b * e - h) / den
+    nu = np.sqrt(f @ inverse @ f - 2 * b * h + b**2 * e + a * (h - b * e) ** 2 / den)
+    others = np.array([np.max(np.delete(e, k)) for k in rows])
+    p = nu * np.sqrt(others / den)
+    T = -np.log1p(-p)
+    centre, half = q + T * (2 - p) / (2 * p) * m, T / 2 * nu * np.sqrt(e / den)
+    base, base_pad = _half_ball(state, rows)
+    expect = np.maximum(centre - half, base - base_pad), np.minimum(centre + half, base + base_pad)
+    lower, upper, how = _closed_form(state, rows)
+    lower, upper = np.where(state.y > 0, lower, -upper), np.where(state.y > 0, upper, -lower)
+    assert np.all(p < 1) and np.sum(how == SECOND_ORDER) > 20
+    np.testing.assert_allclose(lower, expect[0], atol=1e-10)
+    np.testing.assert_allclose(upper, expect[1], atol=1e-10)
+
+
+def test_conjugate_gradient_steps_solve_least_squares():
+    """Scores move along with the point: as many steps as columns end at the ridge solution."""
+    rng = np.random.default_rng(2)
+    X, y, n, lam = rng.normal(size=(20, 4)), rng.normal(size=20), 20, 0.3
+    model = jb.fit(jb.Problem(jb.losses.squared(), jb.penalties.l2(lam)), X, y, tol=1e-2)
+    _, _, problem = whole(model, jb.set_targets([3], [5.0]))
+    y[3] = 5.0
+    start = problem.gradient(rng.normal(size=4))
+    found = cg_step(problem, start, 2.0, 6)
+    truth = np.linalg.solve(X.T @ X / n + lam * np.eye(4), X.T @ y / n)
+    np.testing.assert_allclose(found.w, truth, rtol=1e-9)
+    np.testing.assert_allclose(newton_step(problem, start, 2.0).w, truth, rtol=1e-9)
