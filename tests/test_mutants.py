@@ -19,7 +19,7 @@ from jaxbounds.certificates.centre import coefficients, new_scores
 from jaxbounds.certificates.crossings import _moves, _norm, _objective, _omega
 from jaxbounds.certificates.four_point import region as region_of
 from jaxbounds.certificates.four_point import shrunk_ball
-from jaxbounds.certificates.inverse import residual_norm
+from jaxbounds.certificates.inverse import Hessian, residual_norm
 from jaxbounds.certificates.leave_one_out import SECOND_ORDER, _closed_form, _half_ball, newton, prepare
 from jaxbounds.certificates.ledger import Ledger
 from jaxbounds.certificates.newton_pass import gradient_ball
@@ -303,3 +303,14 @@ def test_conjugate_gradient_steps_solve_least_squares():
     truth = np.linalg.solve(X.T @ X / n + lam * np.eye(4), X.T @ y / n)
     np.testing.assert_allclose(found.w, truth, rtol=1e-9)
     np.testing.assert_allclose(newton_step(problem, start, 2.0).w, truth, rtol=1e-9)
+
+
+def test_residual_of_a_solve_is_measured_in_the_euclidean_norm():
+    rng = np.random.default_rng(9)
+    X, h, ridge, b, p = rng.normal(size=(6, 3)), rng.random(6), rng.random(3) + 1, *rng.normal(size=(2, 3, 2))
+    hessian = Hessian(HostMatrix(X), HostMatrix(np.abs(X)), h, ridge, np.ones(3, bool))
+    exact = b - (X.T @ (h[:, None] * X) + np.diag(ridge)) @ p
+    found, size = hessian.residual(b, p)
+    np.testing.assert_allclose(found, exact, rtol=1e-12)
+    np.testing.assert_allclose(size, np.linalg.norm(exact, axis=0), rtol=1e-12)
+    assert np.all(size > np.linalg.norm(exact, axis=0))
