@@ -388,7 +388,8 @@ changes, {killed / max(len(counted), 1):.0%} is no estimate for other ones; the 
 (seed {payload["seed"]}, spread over files and kinds; {len(every) - len(counted)} more could not be imported), each \
 against a fast selection of the tests: **{killed - later} noticed, {(killed - later) / max(len(counted), 1):.0%}**, \
 {slow} of them by running out of time. {payload["seconds"] / 60:.0f} minutes, \
-{payload["seconds"] / max(len(every), 1):.1f} s a mutant. The whole test suite sees more than this selection does.{again}
+{payload["seconds"] / max(len(every), 1):.1f} s a mutant. The whole test suite sees more than this \
+selection does.{again}
 
 {table(["file", *head[1:]], _rates(counted, "file"))}
 
