@@ -381,15 +381,15 @@ def report(payload: dict) -> str:
 
 Tests were then added for the holes among the survivors (tests/test_mutants.py, and one that the selection had left \
 out): {later} more are noticed now, and the tables count them as killed. As these tests were written for these very \
-changes, {killed / max(len(counted), 1):.0%} is no estimate for other ones; the first number is.""" * (later > 0)
+changes, {killed / max(len(counted), 1):.0%} is no estimate for other ones.""" * (later > 0)
     text = f"""## Do the tests bite? (`benchmarks/mutation.py`)
 
 {len(counted)} of {payload["pool"]:,} possible single changes to the certificates, losses and rounding allowances \
 (seed {payload["seed"]}, spread over files and kinds; {len(every) - len(counted)} more could not be imported), each \
 against a fast selection of the tests: **{killed - later} noticed, {(killed - later) / max(len(counted), 1):.0%}**, \
 {slow} of them by running out of time. {payload["seconds"] / 60:.0f} minutes, \
-{payload["seconds"] / max(len(every), 1):.1f} s a mutant. The whole test suite sees more than this \
-selection does.{again}
+{payload["seconds"] / max(len(every), 1):.1f} s a mutant. The rest of the test suite \
+was not run against them. Files and kinds with few mutants are drawn more often than their share.{again}
 
 {table(["file", *head[1:]], _rates(counted, "file"))}
 
@@ -398,9 +398,9 @@ selection does.{again}
         return text
     return f"""{text}
 
-Survivors ({looked} of {len(alive)} looked at):
+Survivors ({looked} of {len(alive)} looked at; the reasons are from reading the code, "open" marks holes that are left):
 
-{table(["change", "why no test notices"], rows)}"""
+{table(["change", "why the selected tests do not notice"], rows)}"""
 
 
 def main() -> None:
