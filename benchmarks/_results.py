@@ -12,8 +12,7 @@ import sys
 
 from _record import HERE, RESULTS
 
-# others follow by name, notes come last
-ORDER = ("paper", "tightness", "cases", "sweeps", "scaling", "products", "training")
+ORDER = ("paper", "tightness", "cases", "sweeps", "scaling", "products", "training", "mutation")  # others follow by name
 TARGET = HERE / "RESULTS.md"
 INTRODUCTION = """# Measured
 

@@ -16,6 +16,8 @@ from test_intercept import Oracle
 import jaxbounds as jb
 from jaxbounds.model import remember
 
+pytestmark = pytest.mark.slow  # many cells
+
 SLACK = 3e-8  # the oracle's own error
 METHODS = (jb.Theorem1(), jb.Cached(), jb.Partial(), jb.Pass(), jb.Curvature())
 
@@ -200,7 +202,6 @@ def test_one_class_left():
         assert np.all(np.asarray(bounds.labels(X)) == 0) or np.all(np.asarray(bounds.labels(X)) == 1)
 
 
-@pytest.mark.slow
 def test_compiled():
     model, X, y = small(n=16)
 

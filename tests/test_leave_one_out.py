@@ -166,6 +166,7 @@ def draw(rng, n, d, loss, size=1.0):
     return X, y
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", LOSSES)
 def test_random_problems(loss):
     kinds = set()
