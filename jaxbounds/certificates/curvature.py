@@ -35,7 +35,7 @@ class Curvature(Method):
         >>> problem = jb.Problem(jb.losses.squared_hinge(), jb.penalties.l2(0.1))
         >>> model = jb.fit(problem, np.eye(3), np.array([1.0, -1.0, 1.0]), tol=1e-12)
         >>> bounds = jb.bound(model, jb.remove_rows([0]), jb.Curvature())
-        >>> bool(bounds.radius < 1e-12)
+        >>> float(bounds.radius) < 1e-12
         True
 
     Source: interval Newton methods; the sandwich of the library's theory, section 4.5.
