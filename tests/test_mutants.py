@@ -14,6 +14,7 @@ import pytest
 import jaxbounds as jb
 from jaxbounds import rounding
 from jaxbounds.array import to_host
+from jaxbounds.certificates import inverse as inverse_module
 from jaxbounds.certificates.ball import box_scores, joint_box
 from jaxbounds.certificates.centre import coefficients, new_scores
 from jaxbounds.certificates.crossings import _moves, _norm, _objective, _omega
@@ -24,6 +25,7 @@ from jaxbounds.certificates.leave_one_out import SECOND_ORDER, _closed_form, _ha
 from jaxbounds.certificates.ledger import Ledger
 from jaxbounds.certificates.newton_pass import gradient_ball
 from jaxbounds.certificates.renewed import renew
+from jaxbounds.certificates.sandwich import sandwich
 from jaxbounds.certificates.steps import cg_step, newton_step
 from jaxbounds.edit import prepare as prepare_edit
 from jaxbounds.host import HostMatrix, host_matrix
@@ -314,3 +316,36 @@ def test_residual_of_a_solve_is_measured_in_the_euclidean_norm():
     np.testing.assert_allclose(found, exact, rtol=1e-12)
     np.testing.assert_allclose(size, np.linalg.norm(exact, axis=0), rtol=1e-12)
     assert np.all(size > np.linalg.norm(exact, axis=0))
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3])
+def test_inexact_solves_widen_the_sandwich(monkeypatch, steps):
+    """With conjugate gradients stopped early the centre is off by up to `pad`, and the radius covers ||g||_M / 2."""
+    monkeypatch.setattr(inverse_module, "_SIDE", 0)
+    monkeypatch.setattr(inverse_module, "_STEPS", steps)
+    rng = np.random.default_rng(10)
+    n, d = 12, 300
+    X, y, lam = rng.normal(size=(n, d)) / 8, np.where(rng.random(n) < 0.5, 1.0, -1.0), 0.3
+    model = jb.fit(jb.Problem(jb.losses.logistic(), jb.penalties.l2(lam)), X, y, tol=1e-3)
+    with np.errstate(all="ignore"):
+        model = to_host(model)
+        problem = renew(model, to_host(prepare_edit(model, jb.set_targets([0], -y[:1]), whole=True)))
+        at = problem.gradient(np.asarray(model.w, float))
+        low, high = np.full(n, 0.05), np.full(n, 0.25)
+        radius, shape, pad, centre = sandwich(problem, at, low, high, problem.free, True)
+        eta = rng.normal(size=(3, d))
+        found = shape.of_rows(HostMatrix(eta))
+    H = X.T @ (problem.c[:, None] * low[:, None] * X) + lam * np.eye(d)
+    root = np.sqrt(problem.c * (high - low))[:, None] * X
+    x = np.linalg.solve(H, at.g)
+    exact = at.w - x + np.linalg.solve(H, root.T @ (root @ x)) / 2
+    assert shape.inverse.kind == "iterative"
+    assert np.linalg.norm(centre - exact) <= pad and radius >= np.linalg.norm(root @ x) / 2
+    assert np.all(found >= np.linalg.norm(root @ np.linalg.solve(H, eta.T), axis=0))
+    # the error of the first solve over mu, once for itself and once more through M; that of the second solve
+    known = shape.inverse
+    error, back = known.solve(at.g)[1], root.T @ (root @ known.solve(at.g)[0])
+    square = np.sum(shape.weight * np.sum(X**2, axis=1))
+    np.testing.assert_allclose(pad, error + known.solve(back)[1] + square * error / lam, rtol=1e-6, atol=1e-11)
+    length = np.linalg.norm(root @ known.solve(at.g)[0]) + np.sqrt(square) * error
+    np.testing.assert_allclose(radius, length / 2, rtol=1e-6, atol=1e-11)
