@@ -198,6 +198,7 @@ def test_rows_of_extreme_norm(loss, huge):
     assert np.all(lower <= upper)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", LOSSES)
 def test_more_columns_than_rows_use_the_kernel(loss, monkeypatch):
     rng = np.random.default_rng(5)

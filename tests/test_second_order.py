@@ -76,6 +76,7 @@ def against_truth(name, old, model, change, method):
     return np.median(upper - lower) / 2 / np.median(shift), float(bounds.distance.upper) / moved
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lam", [1e-1, 1e-2, 1e-3])
 @pytest.mark.parametrize("name", ["digits", "breast_cancer"])
 def test_logistic_is_nearly_exact(name, lam):
@@ -86,6 +87,7 @@ def test_logistic_is_nearly_exact(name, lam):
         assert distance <= 1.02, (what, distance)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", ["squared_hinge", "smoothed_hinge"])
 @pytest.mark.parametrize("name", ["digits", "breast_cancer"])
 def test_piecewise_quadratic_is_exact(name, loss):
@@ -167,6 +169,7 @@ def random_problem(rng, n, d, sparse=False, loss="logistic", penalty=None, dtype
 SHAPES = [(300, 20, False), (30, 400, False), (40, 600, True), (700, 500, True)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n", "d", "sparse"), SHAPES)
 def test_every_shape(n, d, sparse):
     """d x d, n x n and sparse data: the same near-exactness."""
@@ -259,6 +262,7 @@ def test_user_losses():
     assert max(widths[1::2]) <= 1e-6 and max(widths) <= 0.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("method", SECOND, ids=str)
 def test_compiled(method, sparse):
