@@ -54,9 +54,6 @@ def scatter_set(array, index, values):
     return array
 
 
-CONVERGED = 1e-30  # of a squared residual, relative to the first
-
-
 def ratio(a, b, where):
     """a / b where the mask holds, 0 elsewhere, with finite derivatives."""
     return xp.where(where, a / xp.where(where, b, 1.0), 0.0)

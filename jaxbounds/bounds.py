@@ -7,13 +7,14 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxbounds.array import on_host, put, scatter_set, to_host, xp
+from jaxbounds.array import on_host, put, to_host, xp
 from jaxbounds.batches import Flat
 from jaxbounds.certificates import Cached, Method
 from jaxbounds.certificates.unpenalised import certify_with_intercept, check_intercept
 from jaxbounds.host import matrix_of
 from jaxbounds.kinds import Change, SetPenalty
 from jaxbounds.model import Model
+from jaxbounds.problem import Problem
 from jaxbounds.pytree import in_float64, is_traced, pytree, reduce
 from jaxbounds.status import Status
 
@@ -187,13 +188,13 @@ class Bounds:
     def row_map(self):
         """(n,) where each row of the bounds' numbering is in compact numbers, -1 if it was removed."""
         edit = self.parts[0][0]
-        return _compact(edit.rows, edit.row_removed, edit.n)
+        return _compact(edit.rows_where(edit.row_removed))
 
     @property
     def column_map(self):
         """(d,) where each column of the bounds' numbering is in compact numbers, -1 if it was removed."""
         edit = self.parts[0][0]
-        return _compact(edit.cols, edit.col_removed, edit.d)
+        return _compact(edit.cols_where(edit.col_removed))
 
     def _scores(self, X):
         matrix = matrix_of(X, on_host(self.model, self.parts, X))
@@ -252,8 +253,7 @@ def intersect(model, parts, status, what: str, args):
 _intersect_jit = functools.partial(jax.jit, static_argnames="what")(intersect)
 
 
-def _compact(slots, removed, size: int):
-    gone = scatter_set(xp.zeros(size), slots, xp.where(removed, 1.0, 0.0)) > 0
+def _compact(gone):
     return put(xp.where(gone, -1, xp.cumsum(~gone) - 1).astype(xp.int32))
 
 
@@ -283,15 +283,21 @@ def certify(method: Method, model: Model, change: Change | Flat):
 _certify_jit = jax.jit(certify)
 
 
+def problem_after(problem: Problem, change: Change | Flat) -> Problem:
+    """The problem with the penalty that a change sets."""
+    for part in change.parts():
+        if isinstance(part, SetPenalty):
+            problem = dataclasses.replace(problem, penalty=part.penalty)
+    return problem
+
+
 def check_method(method: Any, problem: Any = None, change: Any = None) -> Method:
     """The method; raises if it is none, or does not apply to the problem after the change."""
     if not isinstance(method, Method):
         what = f"the class {method.__name__}; call it" if isinstance(method, type) else type(method).__name__
         raise TypeError(f"method must be Theorem1(), Cached(), Partial(), Pass() or Curvature(), got {what}")
     if change is not None:
-        for part in change.parts():
-            if isinstance(part, SetPenalty):
-                problem = dataclasses.replace(problem, penalty=part.penalty)
+        problem = problem_after(problem, change)
         problem.check()
         method.check(problem)
         check_intercept(problem)

@@ -3,21 +3,21 @@
 import time
 import warnings
 from abc import abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from jaxbounds.bounds import Bounds, Interval, bound, labels_of
+from jaxbounds.bounds import Bounds, Interval, bound, labels_of, problem_after
 from jaxbounds.certificates import Cached, Curvature, Method, Partial, Pass
 from jaxbounds.changes import set_penalty
 from jaxbounds.host import matrix_of
-from jaxbounds.kinds import Change, SetPenalty
+from jaxbounds.kinds import Change
 from jaxbounds.matrix import as_matrix
 from jaxbounds.model import Model
 from jaxbounds.problem import as_number
 from jaxbounds.pytree import in_float64, is_traced
-from jaxbounds.rounding import growth
+from jaxbounds.rounding import norm_down, norm_up, up
 from jaxbounds.solvers.fit import FitWarning, refit
 
 LADDER: tuple[Method, ...] = (Cached(), Partial(), Pass(), Curvature())
@@ -185,7 +185,8 @@ def decide(model: Model, change: Change, question: Question, *, timings: bool = 
         raise TypeError(f"question must be LabelsKnown(X) or DistanceBelow(theta), got {type(question).__name__}")
     if is_traced(model, change):
         raise TypeError("decide runs on the host; inside jit, vmap or grad use bound")
-    rungs = [method for method in LADDER if _applies(method, model, change)]
+    problem, cheap = problem_after(model.problem, change), Cached | Partial
+    rungs = [m for m in LADDER if m.applies(problem) and (model.data is not None or isinstance(m, cheap))]
     steps: list[Step] = []
     reply: Any = None
     for k, method in enumerate(rungs):
@@ -204,18 +205,6 @@ def decide(model: Model, change: Change, question: Question, *, timings: bool = 
             break
     status = "decided" if reply.final else "tie"
     return Decision(reply.answer, "refit", retrained.bounds, tuple(steps), status)
-
-
-def _applies(method: Method, model: Model, change: Change) -> bool:
-    problem = model.problem
-    for part in change.parts():
-        if isinstance(part, SetPenalty):
-            problem = replace(problem, penalty=part.penalty)
-    try:
-        method.check(problem)
-    except ValueError:
-        return False
-    return model.data is not None or isinstance(method, Cached | Partial)
 
 
 def _try(name: str, run, question: Question, model: Model):
@@ -264,7 +253,7 @@ class Retrained:
             warnings.simplefilter("ignore", FitWarning)  # the floor may lie above tol: the bounds say so
             new = refit(model, change, tol=tol)
         same = set_penalty(new.problem.penalty)
-        best = Curvature() if _applies(Curvature(), new, same) else Cached()
+        best = Curvature() if Curvature().applies(new.problem) else Cached()
         column_map = np.asarray(maps.column_map)
         kept = np.flatnonzero(column_map >= 0)
         w, old = np.zeros(len(column_map)), np.zeros(len(column_map))
@@ -289,9 +278,9 @@ class Retrained:
         low[self.kept], high[self.kept] = np.asarray(interval.lower, float), np.asarray(interval.upper, float)
         near = np.maximum(np.maximum(low - self.old, self.old - high), 0.0)
         far = np.maximum(np.abs(high - self.old), np.abs(self.old - low))
-        apart = np.linalg.norm(self.w - self.old)
         own: Any = self.bounds.distance
         moved = float(own.upper)  # from the retrained w to the optimum
-        grow = growth(len(self.w) + 16)
-        lower = max(np.linalg.norm(near) * (1 - grow), apart * (1 - grow) - moved)
-        return Interval(lower, min(np.linalg.norm(far), apart + moved) * (1 + grow))
+        k = len(self.w) + 8  # a difference rounds once more
+        apart = np.sum((self.w - self.old) ** 2)
+        lower = max(norm_down(np.sum(near**2), k), norm_down(apart, k) - up(moved))
+        return Interval(lower, up(min(norm_up(np.sum(far**2), k), norm_up(apart, k) + moved)))

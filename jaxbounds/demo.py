@@ -219,14 +219,6 @@ def _ask(name: str, model: Any, change: Any, X_test: Any, classification: bool) 
     )
 
 
-def _applies(name: str, problem: Any) -> bool:
-    try:
-        METHODS[name]().check(problem)
-    except ValueError:
-        return False
-    return True
-
-
 def _outside(interval: Any, truth: Any, slack: Any) -> int:
     """How many true values lie outside by more than the retrained model's own uncertainty (NaN counts as outside)."""
     truth = np.asarray(truth)
@@ -353,7 +345,7 @@ def run(args: argparse.Namespace) -> int:
     kind, count = args.change
     change = _change(kind, count, split.X, rng)
     problem = jb.Problem(LOSSES[args.loss](), PENALTIES[args.penalty](args.lam))
-    names = [name for name in METHODS if _applies(name, problem)] if args.method == "all" else [args.method]
+    names = [name for name in METHODS if METHODS[name]().applies(problem)] if args.method == "all" else [args.method]
     with _progress(3 + len(names)) as (begin, callback):
         begin("training")
         model = jb.fit(problem, split.X, split.y, callback=callback)

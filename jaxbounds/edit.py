@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbounds import kinds as ch
-from jaxbounds.array import on_host, scatter_set, segment_sum
+from jaxbounds.array import on_host, scatter_set, segment_sum, xp
 from jaxbounds.batches import Flat
 from jaxbounds.draft import Draft, collect, entries, nonzero
 from jaxbounds.matrix import Dense
@@ -91,6 +91,14 @@ class Edit:
     def to_q(self, x):
         """A candidate's number at its column slots."""
         return x if self.owner_q is None or np.ndim(x) == 0 else x[self.owner_q]
+
+    def rows_where(self, flags):
+        """(n,) bool: the rows whose slots have a flag."""
+        return scatter_set(np.zeros(self.n), self.rows, xp.where(flags, 1.0, 0.0)) > 0
+
+    def cols_where(self, flags):
+        """(d,) bool: the columns whose slots have a flag."""
+        return scatter_set(np.zeros(self.d), self.cols, xp.where(flags, 1.0, 0.0)) > 0
 
     def penalty_slots(self) -> Penalty:
         """The new penalty, for the column slots."""

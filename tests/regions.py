@@ -209,18 +209,27 @@ def optimum(task: Task):
     if pr.loss == "hinge":
         return None
     w = exact.array(oracle.solve(pr).w)
-    X, y, lam, l1 = exact.array(pr.X), exact.array(pr.y), exact.array(pr.lam, w.size), exact.array(pr.l1, w.size)
+    return refined(pr, c, w, pr.X, *(exact.array(value, w.size) for value in (pr.lam, pr.l1)))
+
+
+def refined(pr, c, w, X, lam, l1):
+    """Newton steps from w on the columns that are not 0 there or have no l1, or None if the outcome is not certain."""
+    X, y = exact.array(X), exact.array(pr.y)
     o = y if pr.margin else exact.array(np.ones(y.size))
     p = None if pr.param is None else exact.number(pr.param)
-    on, sign = np.array([z != 0 for z in w]), np.array([MP.sign(z) for z in w])
+    kinked, sign = l1 > 0, np.array([MP.sign(z) for z in w])
+    on = (w != 0) | ~kinked
     for _ in range(12):
         q = exact.coordinate(pr.loss, X @ w, y)
         g = lam * w + l1 * sign - X.T @ (c * o * np.array([exact.dual(pr.loss, p, z) for z in q]))
         if exact.norm(g[on]) < 1e-45:
             break
         H = (X.T * (c * np.array([second(pr.loss, p, z) for z in q]))) @ X + np.diag(lam)
-        w[on] -= np.array(list(MP.lu_solve(MP.matrix(H[np.ix_(on, on)].tolist()), MP.matrix(g[on].tolist()))))
-    sure = exact.norm(g[on]) < 1e-45 and all(abs(g[~on]) <= l1[~on]) and all(w[on] * sign[on] > 0)
+        try:
+            w[on] -= np.array(list(MP.lu_solve(MP.matrix(H[np.ix_(on, on)].tolist()), MP.matrix(g[on].tolist()))))
+        except ZeroDivisionError:  # an intercept that no row determines
+            return None
+    sure = exact.norm(g[on]) < 1e-45 and all(abs(g[~on]) <= l1[~on]) and all((w * sign)[on & kinked] > 0)
     return w if sure else None
 
 

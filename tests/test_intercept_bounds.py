@@ -10,7 +10,7 @@ import oracle
 import pytest
 import table
 from pairs import draw
-from regions import holds, second
+from regions import holds, refined
 from test_intercept import Oracle
 
 import jaxbounds as jb
@@ -85,30 +85,12 @@ def test_cell(cell):
 def optimum_in_45_digits(task):
     """(w, b) of the new problem by Newton steps from the oracle's, or None where an active set is uncertain."""
     pr, c = task.new
-    X = np.column_stack([pr.X, np.ones(len(pr.y))])
     d = pr.X.shape[1]
     penalties = np.broadcast_to(pr.lam, d), np.broadcast_to(pr.l1, d)
     best = Oracle(pr.loss, pr.param, *penalties, pr.X.astype(float), pr.y, c.astype(float))
-    z = exact.array(np.append(best.w, best.b))
-    X, y = exact.array(X), exact.array(pr.y)
-    lam, l1 = (np.append(exact.array(value, z.size - 1), exact.MP.zero) for value in (pr.lam, pr.l1))
-    o = y if pr.margin else exact.array(np.ones(y.size))
-    p = None if pr.param is None else exact.number(pr.param)
-    on, sign = np.array([v != 0 for v in z]), np.array([exact.MP.sign(v) for v in z])
-    on[-1] = True
-    for _ in range(12):
-        q = exact.coordinate(pr.loss, X @ z, y)
-        g = lam * z + l1 * sign - X.T @ (c * o * np.array([exact.dual(pr.loss, p, v) for v in q]))
-        if exact.norm(g[on]) < 1e-45:
-            break
-        H = (X.T * (c * np.array([second(pr.loss, p, v) for v in q]))) @ X + np.diag(lam)
-        try:
-            step = exact.MP.lu_solve(exact.MP.matrix(H[np.ix_(on, on)].tolist()), exact.MP.matrix(g[on].tolist()))
-        except ZeroDivisionError:
-            return None
-        z[on] -= np.array(list(step))
-    sure = exact.norm(g[on]) < 1e-45 and all(abs(g[~on]) <= l1[~on]) and all((z * sign)[:-1][on[:-1]] > 0)
-    return z if sure else None
+    ones = np.column_stack([pr.X, np.ones(len(pr.y))])
+    lam, l1 = (np.append(exact.array(value, d), exact.MP.zero) for value in (pr.lam, pr.l1))
+    return refined(pr, c, exact.array(np.append(best.w, best.b)), ones, lam, l1)
 
 
 @pytest.mark.parametrize("x64", [False, True])

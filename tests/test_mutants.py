@@ -81,7 +81,8 @@ def test_moves_when_rows_cross_are_those_of_the_dense_formula(loss):
     problem = jb.Problem(build() if loss == "squared_hinge" else build(0.7), jb.penalties.l2(0.1))
     model = to_host(jb.fit(problem, X, y, tol=1e-1))
     state = prepare(model, host_matrix(model.data.matrix), False)
-    c, ramp, S = np.ones(n), state.ramp, np.array([3, 8, 20])
+    c, S = np.ones(n), np.array([3, 8, 20])
+    y = state.y[S]
     H = state.X.T @ (state.a[:, None] * state.X) + np.diag(state.ridge)
     f = state.X.T @ state.b + state.ridge * state.w
     assert np.linalg.norm(f) > 1e-6 and np.allclose(state.f, f)
@@ -96,7 +97,7 @@ def test_moves_when_rows_cross_are_those_of_the_dense_formula(loss):
         np.testing.assert_allclose(moves, state.X @ D, rtol=1e-9, atol=1e-12)
         assert np.all(pads < 1e-10)
         value, slope = _omega(state, S, state.X[S] @ D)
-        bend = c[S] * ramp.slope(state.q[S] + state.X[S] @ D) - state.b[S] - state.a[S] * (state.X[S] @ D)
+        bend = -c[S] * state.loss.dual(state.q[S] + state.X[S] @ D, y) - state.b[S] - state.a[S] * (state.X[S] @ D)
         bend[0] = -state.b[3] - state.a[3] * (state.X[3] @ D)
         np.testing.assert_allclose(value, bend)
         step = 1e-7
@@ -108,7 +109,7 @@ def test_moves_when_rows_cross_are_those_of_the_dense_formula(loss):
         total = state.ridge @ (state.w + D) ** 2 / 2
         rest = np.delete(np.arange(n), S)
         total += np.sum(state.b[rest] * d[rest] + state.a[rest] * d[rest] ** 2 / 2)
-        energies.append(total + np.sum(ramp.value(state.q[S[1:]] + d[S[1:]])))
+        energies.append(total + np.sum(state.loss.value(state.q[S[1:]] + d[S[1:]], y[1:])))
     np.testing.assert_allclose(np.diff(values), np.diff(energies), rtol=1e-7)
 
 

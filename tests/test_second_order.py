@@ -118,26 +118,25 @@ def test_pass_beats_the_paper(name, kinds, gain):
     assert np.median(gains) >= gain, gains
 
 
+def optima_inside(start, count, x64):
+    """How many of so many random problems have an optimum known to 45 digits; it lies in every interval of each."""
+    with jax.enable_x64(x64):
+        tasks = [draw(np.random.default_rng(seed)) for seed in range(start, start + count)]
+        return sum(check_optimum(task, SECOND) for task in tasks if task.pr.loss != "hinge")
+
+
 @pytest.mark.parametrize("x64", [False, True])
 @pytest.mark.parametrize("block", range(4))
 def test_optimum_to_45_digits_is_inside(block, x64):
     """No end point of any interval may be beyond the exact optimum, not by one bit."""
-    start = 7000 + 200 * block + 100 * x64
-    with jax.enable_x64(x64):
-        tasks = [draw(np.random.default_rng(seed)) for seed in range(start, start + 24)]
-        known = [check_optimum(task, SECOND) for task in tasks if task.pr.loss != "hinge"]
-    assert sum(known) >= 10
+    assert optima_inside(7000 + 200 * block + 100 * x64, 24, x64) >= 10
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("x64", [False, True])
 @pytest.mark.parametrize("block", range(10))
 def test_optimum_to_45_digits_is_inside_many(block, x64):
-    start = 20_000 + 1000 * block + 500 * x64
-    with jax.enable_x64(x64):
-        tasks = [draw(np.random.default_rng(seed)) for seed in range(start, start + 200)]
-        known = [check_optimum(task, SECOND) for task in tasks if task.pr.loss != "hinge"]
-    assert sum(known) >= 80
+    assert optima_inside(20_000 + 1000 * block + 500 * x64, 200, x64) >= 80
 
 
 def test_screening_moves_the_point():

@@ -6,7 +6,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from jaxbounds.array import scatter_set, xp
-from jaxbounds.certificates.centre import Coefficients, coefficients, extend, new_scores, with_data
+from jaxbounds.certificates.centre import Coefficients, coefficients, extend, new_rows, new_scores, with_data
 from jaxbounds.certificates.ledger import Ledger, take
 from jaxbounds.certificates.region import Region
 from jaxbounds.edit import Edit
@@ -98,7 +98,7 @@ class Ball(Region):
         if loss.nonnegative and (level := penalty.level(self.objective)) is not None:
             level = up(level, 16)
             low, high = xp.maximum(low, -level), xp.minimum(high, level)
-        gone = write(xp.zeros(model.w.shape[0]), xp.where(edit.col_removed, 1.0, 0.0)) > 0
+        gone = edit.cols_where(edit.col_removed)
         return xp.where(gone, 0.0, low), xp.where(gone, 0.0, high)
 
     def scores(self, model: Model, edit: Edit, matrix: Matrix):
@@ -152,14 +152,12 @@ class Ball(Region):
 
     def duals(self, model: Model, edit: Edit):
         """(lower, upper) of every alpha: the dual ball, the domain, and -l' of the score's interval."""
-        loss, n_old = model.problem.loss, model.alpha.shape[0]
-        rows = edit.rows
+        loss = model.problem.loss
 
         def write(base, slots):
-            return scatter_set(extend(base, edit.n), rows, slots)
+            return scatter_set(extend(base, edit.n), edit.rows, slots)
 
-        y = scatter_set(xp.concatenate([model.rows.target, xp.ones(edit.n - n_old)]), rows, edit.target)
-        c = write(model.rows.weight, edit.weight) * edit.unit
+        y, c = new_rows(model, edit)
         low, high = loss.domain(y)
         low, high = xp.broadcast_to(low, y.shape), xp.broadcast_to(high, y.shape)
         score_old, terms = model.rows.score, model.row_terms
@@ -186,7 +184,7 @@ class Ball(Region):
                 s_low, s_high = xp.maximum(s_low, s[0]), xp.minimum(s_high, s[1])
             a_low, a_high = alpha_range(loss, s_low, s_high, y)
             low, high = xp.maximum(low, a_low), xp.minimum(high, a_high)
-        gone = write(xp.zeros(n_old), xp.where(edit.row_removed, 1.0, 0.0)) > 0
+        gone = edit.rows_where(edit.row_removed)
         return xp.where(gone, 0.0, low), xp.where(gone, 0.0, high)
 
     def distance(self, model: Model, edit: Edit):

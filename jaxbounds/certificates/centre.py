@@ -35,6 +35,13 @@ def with_data(model: Model) -> Data:
     return model.data
 
 
+def new_rows(model: Model, edit: Edit):
+    """(targets, c) of all rows of the new problem; c is 0 in removed ones."""
+    added = xp.ones(edit.n - model.alpha.shape[0])
+    y = scatter_set(xp.concatenate([model.rows.target, added]), edit.rows, edit.target)
+    return y, scatter_set(extend(model.rows.weight, edit.n), edit.rows, edit.weight) * edit.unit
+
+
 def rest_of_rows(model: Model, edit: Edit, region: Any):
     """sum_i beta_i x_i over whole old rows, and a bound on its rounding error."""
     if not edit.rest:
@@ -87,8 +94,7 @@ def new_scores(model: Model, edit: Edit, region: Any):
 
     def total(power, vector):
         """X~.map(power) @ vector: the old product, without full rows, with the elements' new values."""
-        dropped = scatter_set(xp.zeros(edit.n), edit.rows, xp.where(edit.full, 1.0, 0.0)) > 0
-        base = xp.where(dropped, 0.0, extend(matrix.map(power).matvec(vector[:d_old]), edit.n))
+        base = xp.where(edit.rows_where(edit.full), 0.0, extend(matrix.map(power).matvec(vector[:d_old]), edit.n))
         factor = vector[xp.minimum(edit.cols, edit.d - 1)][col]
         change = xp.where(live, (power(edit.new) - xp.where(full, 0.0, power(edit.old))) * factor, 0.0)
         size = xp.where(live, (xp.abs(power(edit.new)) + xp.abs(power(edit.old))) * xp.abs(factor), 0.0)

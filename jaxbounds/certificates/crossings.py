@@ -15,56 +15,16 @@ omega_S solves a piecewise linear system by Newton steps in |S| unknowns.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from jaxbounds import losses
 from jaxbounds.rounding import TINY, U, growth, norm_up, up
 
 _ROUNDS = 25  # growths of the active set
 _STEPS = 30  # Newton steps on it; the first third are not damped
 _LARGEST = 400  # crossing rows, beyond which retraining is as quick
 _CHUNK = 128  # candidates whose moves are looked at in one product
-
-
-class Ramp(NamedTuple):
-    """f'(q) = clip((q - start) / width, low, high): the slope of every built-in piecewise quadratic loss."""
-
-    start: float
-    width: float
-    low: float
-    high: float
-
-    def slope(self, q):
-        """f'(q)."""
-        return np.clip((q - self.start) / self.width, self.low, self.high)
-
-    def second(self, q):
-        """f''(q), of one side at a kink."""
-        v = (q - self.start) / self.width
-        return np.where((v >= self.low) & (v <= self.high), 1 / self.width, 0.0)
-
-    def value(self, q):
-        """f(q) up to a constant."""
-        v = (q - self.start) / self.width
-        u = np.clip(v, self.low, self.high)
-        return self.width * u * (v - u / 2)
-
-    def kinks(self) -> list[float]:
-        """Where f' bends."""
-        return [self.start + self.width * end for end in (self.low, self.high) if np.isfinite(end)]
-
-
-def ramp_of(loss) -> Ramp | None:
-    """The ramp of a loss, None if it is not piecewise quadratic."""
-    if isinstance(loss, losses.SmoothedHinge):
-        return Ramp(1.0, float(loss.gamma), -1.0, 0.0)
-    if isinstance(loss, losses.SquaredHinge):
-        return Ramp(1.0, 1.0, -np.inf, 0.0)
-    if isinstance(loss, losses.Huber):
-        return Ramp(0.0, 1.0, -float(loss.delta), float(loss.delta))
-    return Ramp(0.0, 1.0, -np.inf, np.inf) if isinstance(loss, losses.Squared) else None
 
 
 def solve(state: Any, rows, reach, m, m_pad, step):
@@ -147,16 +107,17 @@ def _newton(state: Any, S, N, h, omega):
 
 def _omega(state: Any, S, d):
     """omega(d) and its derivative."""
-    q, c, a, b, ramp = state.q[S] + d, state.c[S], state.a[S], state.b[S], state.ramp
-    value, slope = c * ramp.slope(q) - b - a * d, c * ramp.second(q) - a
+    c, a, b = state.c[S], state.a[S], state.b[S]
+    slope, second = state.slopes(state.q[S] + d, S)
+    value, slope = c * slope - b - a * d, c * second - a
     value[0], slope[0] = -b[0] - a[0] * d[0], -a[0]
     return value, slope
 
 
 def _objective(state: Any, S, N, h, omega) -> float:
     """F_k(w + D) up to a constant."""
-    d, q, ramp = -(h + N @ omega), state.q[S], state.ramp
-    bend = state.c[S] * (ramp.value(q + d) - ramp.value(q))
+    d, q, y, loss = -(h + N @ omega), state.q[S], state.y[S], state.loss
+    bend = state.c[S] * (loss.value(q + d, y) - loss.value(q, y))
     bend[0] = 0.0
     return float(omega @ N @ omega / 2 + np.sum(bend - state.b[S] * d - state.a[S] * d * d / 2))
 
@@ -192,7 +153,8 @@ def _certificate(state: Any, S, omega, loose):
     # omega(d) is Lipschitz in d and in the stored coordinate; the rest is its own rounding
     q, c, a, b = state.q[at], state.c[at], state.a[at], np.abs(state.b[at])
     wide = state.pad[at] + d_pad + 4 * U * (np.abs(q) + np.abs(d))
-    rho_pad = 2 * c * state.lip * wide + 40 * U * (c * np.abs(state.ramp.slope(q + d)) + b + a * np.abs(d) + np.abs(z))
+    size = c * np.abs(state.slopes(q + d, at)[0]) + b + a * np.abs(d) + np.abs(z)
+    rho_pad = 2 * c * state.lip * wide + 40 * U * size
     rho_pad[0] = state.b_pad[k] + a[0] * d_pad[0] + 40 * U * (a[0] * np.abs(d[0]) + b[0] + np.abs(z[0]))
     rho_pad = up(rho_pad, 16) + TINY
     X, tau, ridge = state.X[at], state.tau[at], state.ridge

@@ -6,7 +6,7 @@ from dataclasses import replace
 from jaxbounds.array import fori_loop, uses_jax, xp
 from jaxbounds.certificates.ellipsoid import Ellipsoid
 from jaxbounds.certificates.ledger import Ledger
-from jaxbounds.certificates.newton_pass import explicit, gradient_ball, whole_edits
+from jaxbounds.certificates.newton_pass import explicit, gradient_ball, need_smooth, whole_edits
 from jaxbounds.certificates.partial import Partial
 from jaxbounds.certificates.region import Method
 from jaxbounds.certificates.renewed import Gradient, NewProblem, old_w, renew
@@ -44,10 +44,7 @@ class Curvature(Method):
     flat = False
 
     def check(self, problem):
-        if problem.loss.smoothness is None:
-            raise ValueError(
-                f"Curvature needs a smooth loss (property A), and {problem.loss.name} is not; use Partial()"
-            )
+        need_smooth(problem, "Curvature")
 
     def edits(self, model, change):
         return whole_edits(model, change, "Curvature")
@@ -71,20 +68,18 @@ def second_order(problem: NewProblem, w, low, high, sigma_sq, ball: Callable) ->
 
     `ball` makes the ball of a gradient.
     """
-    host = not uses_jax((w,))
-    strong = problem.penalty.strong_convexity is not None
-    start, at = w, problem.gradient(w)
-    if host:
-        for _ in range(_NEWTON):
-            if strong and _near(problem, at, start, ball):
-                break
-            at = newton_step(problem, at, sigma_sq)
-    else:
+    host, at = not uses_jax((w,)), problem.gradient(w)
+    if not host:
         at = fori_loop(0, _NEWTON // 2, lambda _, at: newton_step(problem, at, sigma_sq), at)
-    found = []
-    if strong:
-        found.append(ball(at))
-        low, high = xp.maximum(low, found[0].low), xp.minimum(high, found[0].high)
+    strong = problem.penalty.strong_convexity is not None
+    found = [ball(at)] if strong else []
+    for _ in range(_NEWTON if host else 0):
+        if found and _near(problem, at, w, found[0]):
+            break
+        at = newton_step(problem, at, sigma_sq)
+        found = [ball(at)] if strong else []
+    for here in found:
+        low, high = xp.maximum(low, here.low), xp.minimum(high, here.high)
     last = xp.inf
     for _ in range(_ROUNDS if host else _ROUNDS // 2):
         found.append(one_sandwich(problem, at, low, high))
@@ -96,13 +91,13 @@ def second_order(problem: NewProblem, w, low, high, sigma_sq, ball: Callable) ->
     return found
 
 
-def _near(problem: NewProblem, at: Gradient, start, ball: Callable) -> bool:
+def _near(problem: NewProblem, at: Gradient, start, ball: Ellipsoid) -> bool:
     """Whether another Newton step is not worth its cost: at rounding level, or near enough if steps only converge."""
     floor = xp.sum(at.g**2) <= 16 * xp.sum(at.pad**2)
     if problem.loss.piecewise_quadratic or problem.loss.defined_by_ref:  # steps end, or slopes may not be known
         return bool(floor)
     moved = xp.sqrt(xp.sum((at.w - start) ** 2))
-    return bool(floor | (ball(at).length <= _NEAR * moved))
+    return bool(floor | (ball.length <= _NEAR * moved))
 
 
 def one_sandwich(problem: NewProblem, at: Gradient, low, high) -> Ellipsoid:

@@ -3,9 +3,9 @@
 from abc import abstractmethod
 from typing import Any
 
-from jaxbounds.array import scatter_set, xp
+from jaxbounds.array import xp
 from jaxbounds.certificates.ball import alpha_range
-from jaxbounds.certificates.centre import extend
+from jaxbounds.certificates.centre import extend, new_rows
 from jaxbounds.certificates.region import Region
 from jaxbounds.certificates.renewed import with_ones
 from jaxbounds.edit import Edit
@@ -104,16 +104,14 @@ class Ellipsoid(Region):
 
     def duals(self, model: Model, edit: Edit):
         """(lower, upper) of every alpha: -l' of the score's interval, and the dual ball."""
-        loss, n_old = model.problem.loss, model.alpha.shape[0]
-        y = scatter_set(xp.concatenate([model.rows.target, xp.ones(edit.n - n_old)]), edit.rows, edit.target)
-        c = scatter_set(extend(model.rows.weight, edit.n), edit.rows, edit.weight) * edit.unit
+        loss, (y, c) = model.problem.loss, new_rows(model, edit)
         half = up(self.dual_radius / root(xp.where(c > 0, c, 1.0)) + self.a_pad)
         half = xp.where(c > 0, half, xp.inf)
         low, high = loss.domain(y)
         low, high = xp.maximum(low, self.a - half), xp.minimum(high, self.a + half)
         ends = alpha_range(loss, self.low, self.high, y)
         low, high = xp.maximum(low, ends[0]), xp.minimum(high, ends[1])
-        gone = scatter_set(xp.zeros(edit.n), edit.rows, xp.where(edit.row_removed, 1.0, 0.0)) > 0
+        gone = edit.rows_where(edit.row_removed)
         return xp.where(gone, 0.0, low), xp.where(gone, 0.0, high)
 
     def distance(self, model: Model, edit: Edit):

@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxbounds.array import CONVERGED, fori_loop, ratio, uses_jax, xp
+from jaxbounds.array import uses_jax, xp
+from jaxbounds.certificates.linear import conjugate_gradients
 from jaxbounds.host import HostMatrix
 from jaxbounds.matrix import Dense
 from jaxbounds.pytree import pytree, static
@@ -67,7 +68,8 @@ class Inverse:
             root = xp.sqrt(at.h)[:, None]
             inner = root * dot(self.P, root * product(at.matrix, at.moving(scaled)))
             return scaled - at.moving(transposed(at.matrix, inner)) / at.ridge[:, None]
-        return conjugate_gradients(self.hessian.times, b, self.P[:, None])
+        columns = {"total": lambda x: xp.sum(x, axis=0), "spread": lambda x: x[None, :]}
+        return conjugate_gradients(self.hessian.times, b, _STEPS, self.P[:, None], **columns)
 
     def solve(self, b):
         """(x, bound of ||H^-1 b - x||) for one vector b, refined once."""
@@ -96,7 +98,8 @@ class Inverse:
         y = k - dot(self.K, root * z)
         most, trace = xp.max(root), xp.sum(xp.diag(self.K))
         off = growth(at.matrix.row_terms + 8) * norm_up(xp.sum(size**2, axis=0), n) * (1 + trace * most**2)
-        rounding = (self.eps + growth(3 * n + at.matrix.row_terms)) * norm_up(xp.sum((root * k) ** 2, axis=0), n)
+        own = growth(n + 4) * xp.sqrt(xp.sum(self.P**2)) + growth(2 * n + at.matrix.row_terms + 8)  # of P, and of K
+        rounding = (self.eps + own) * norm_up(xp.sum((root * k) ** 2, axis=0), n)
         return y, up(off + trace * most * rounding + growth(n + 4) * norm_up(xp.sum(k**2, axis=0), n), 16)
 
     @property
@@ -206,26 +209,3 @@ def inverse_of(H):
         return np.linalg.inv(H)
     except np.linalg.LinAlgError:
         return np.full_like(H, np.nan)
-
-
-def conjugate_gradients(times, b, jacobi):
-    """An approximate solution of times(x) = b for the columns of b, preconditioned by a diagonal."""
-
-    def step(_, state):
-        x, r, direction, rz = state
-        image = times(direction)
-        curvature = xp.sum(direction * image, axis=0)
-        going = (curvature > 0) & (rz > CONVERGED * first)
-        size = ratio(rz, curvature, going)[None, :]
-        x, r = x + size * direction, r - size * image
-        z = jacobi * r
-        new = xp.sum(r * z, axis=0)
-        return x, r, z + ratio(new, rz, going)[None, :] * direction, new
-
-    z = jacobi * b
-    first = xp.sum(b * z, axis=0)
-
-    def done(_, state):
-        return np.all(state[3] <= CONVERGED * first)
-
-    return fori_loop(0, _STEPS, step, (xp.zeros_like(b), b, z, first), done)[0]

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxbounds.array import to_host
-from jaxbounds.certificates.crossings import Ramp, ramp_of, solve
+from jaxbounds.certificates.crossings import solve
 from jaxbounds.certificates.whitened import Inverse, block_terms, blocks, inverse
 from jaxbounds.host import HostMatrix, host_matrix
 from jaxbounds.logistic import Logistic
@@ -56,7 +56,6 @@ class State:
     """The old model in coordinates q = x_i.w (rows oriented, X = z x), and what is known of its rounding."""
 
     loss: Any
-    ramp: Ramp | None  # None for the logistic loss
     X: Any  # (n, d) oriented
     y: np.ndarray
     c: np.ndarray  # sample weights
@@ -74,11 +73,9 @@ class State:
     summing: float  # bound on the rounding of that sum, in the metric of 1/ridge
     inv: Inverse
 
-    def slopes(self, q) -> tuple[np.ndarray, np.ndarray]:
-        """f'(q) and f''(q) of every row."""
-        if self.ramp is not None:
-            return self.ramp.slope(q), self.ramp.second(q)
-        return -self.loss.dual(q, self.y), self.loss.second(q, self.y)
+    def slopes(self, q, rows=slice(None)) -> tuple[np.ndarray, np.ndarray]:
+        """f'(q) and f''(q) of the given rows, all by default."""
+        return -self.loss.dual(q, self.y[rows]), self.loss.second(q, self.y[rows])
 
 
 def removed_scores(model: Model, keep_n: bool = False) -> tuple[np.ndarray, np.ndarray]:
@@ -150,8 +147,8 @@ def prepare(model: Model, matrix: HostMatrix, keep_n: bool) -> State | None:
     """The quantities that all rows share; None where the closed form does not apply."""
     data: Any = model.data
     problem, loss = model.problem, model.problem.loss
-    ramp = ramp_of(loss)
-    if problem.intercept or not problem.penalty.quadratic or (ramp is None and not isinstance(loss, Logistic)):
+    pieces = loss.piecewise_quadratic
+    if problem.intercept or not problem.penalty.quadratic or not (pieces or isinstance(loss, Logistic)):
         return None
     n, d = matrix.shape
     rows_kept = 1 if problem.scale == "sum" else n if keep_n else n - 1
@@ -166,14 +163,11 @@ def prepare(model: Model, matrix: HostMatrix, keep_n: bool) -> State | None:
     q = s if loss.classification else s - y
     pad = coordinate_pad(q, score_pad(up(size @ np.abs(w), terms), terms))
     tau = np.sqrt(up(square @ (1 / ridge), d)) * (1 + 8 * U) + d * TINY_NORM
-    if ramp is None:
-        lip, b, a = 0.25, -c * loss.dual(q, y), c * loss.second(q, y)
-    else:
-        lip, b, a = (1 + 8 * U) / ramp.width, c * ramp.slope(q), c * ramp.second(q)
-    dist = np.where(size @ np.ones(d) == 0, np.inf, _kink_distance(ramp, q, pad))  # empty rows do not move
+    lip, b, a = float(loss.smoothness) * (1 + 8 * U), -c * loss.dual(q, y), c * loss.second(q, y)
+    dist = np.where(size @ np.ones(d) == 0, np.inf, _kink_distance(loss, q, pad))  # empty rows do not move
     # f' is off by l'' pad on a certain piece, by lip pad elsewhere, and by its own rounding
     certain = dist > 0
-    if ramp is None:
+    if not pieces:
         bend = up(a * np.exp(pad) * pad, 16)
         weight_error = float(np.max(np.expm1(pad))) + 32 * U
     else:
@@ -191,7 +185,7 @@ def prepare(model: Model, matrix: HostMatrix, keep_n: bool) -> State | None:
     inv = inverse(X, a, ridge, weight_error, f, f_error)
     if inv is None:
         return None
-    return State(loss, ramp, X, y, c, ridge, w, q, pad, b, up(bend + rounding), a, dist, tau, lip, f, summing, inv)
+    return State(loss, X, y, c, ridge, w, q, pad, b, up(bend + rounding), a, dist, tau, lip, f, summing, inv)
 
 
 def gradient(X, b, ridge, w) -> tuple[np.ndarray, float]:
@@ -212,10 +206,9 @@ def _oriented(matrix: HostMatrix, z):
     return (X.astype(np.float64) * z[:, None]).tocsr()
 
 
-def _kink_distance(ramp: Ramp | None, q, pad):
+def _kink_distance(loss: Any, q, pad):
     """Lower bounds of the distance from q to the next kink; inf for losses that have none."""
-    kinks = ramp.kinks() if ramp else []
-    gaps = [np.abs(q - kink) - 4 * U * (np.abs(q) + abs(kink) + 1.0) - pad for kink in kinks]
+    gaps = [np.abs(q - kink) - 4 * U * (np.abs(q) + abs(kink) + 1.0) - pad for kink in map(float, loss.kinks)]
     return np.min(gaps, axis=0) if gaps else np.full(q.shape, np.inf)
 
 
@@ -226,7 +219,7 @@ def _closed_form(state: State, rows):
     last = np.full(rows.size, n)
     b, b_pad, a = np.abs(state.b[rows]), state.b_pad[rows], state.a[rows]
     e_pad, h_pad = inv.error(rows, rows) + 4 * U * np.abs(e), inv.error(rows, last) + 4 * U * np.abs(h)
-    a_pad = a * (32 * U + (np.expm1(state.pad[rows]) if state.ramp is None else 0.0))
+    a_pad = a * (32 * U + (np.expm1(state.pad[rows]) if not state.loss.piecewise_quadratic else 0.0))
     e_up = up(e + e_pad)
     den = 1.0 - a * e
     den_pad = up(a * e_pad + a_pad * e_up + 4 * U * (1 + a * e_up))
@@ -258,7 +251,7 @@ def _closed_form(state: State, rows):
         upper[at] = np.fmin(upper[at], centre + half)
         how[at] = np.where(better | (kind == EXACT), kind, WIDE)
 
-    if state.ramp is None:
+    if not state.loss.piecewise_quadratic:
         widest = np.maximum(_largest_other(inv.root[:n], rows), 0.0)
         product = up(widest / np.sqrt(low) * nu, 16)
         at = np.flatnonzero(applies & (product < 1))

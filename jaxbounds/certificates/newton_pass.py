@@ -9,8 +9,6 @@ from jaxbounds.certificates.partial import Partial, primal_step
 from jaxbounds.certificates.region import Method
 from jaxbounds.certificates.renewed import Gradient, NewProblem, old_w, renew
 from jaxbounds.certificates.steps import cg_step
-from jaxbounds.edit import prepare
-from jaxbounds.kinds import SetElements
 from jaxbounds.pytree import pytree, static
 from jaxbounds.rounding import TINY, U, down, norm_up, root, up
 
@@ -43,7 +41,11 @@ class Pass(Method):
     def check(self, problem):
         if not isinstance(self.cg_steps, int) or self.cg_steps < 1:
             raise ValueError(f"cg_steps must be a positive integer, got {self.cg_steps!r}")
-        need_both(problem, "Pass")
+        need_smooth(problem, "Pass")
+        if problem.penalty.strong_convexity is None:
+            raise ValueError(
+                f"Pass needs a strongly convex penalty (property B), and {problem.penalty.name} is not; use Partial()"
+            )
 
     def edits(self, model, change):
         return whole_edits(model, change, "Pass")
@@ -57,26 +59,17 @@ class Pass(Method):
         return (*cheaper, (edit, (*regions, gradient_ball(problem, at, sigma_sq))))
 
 
-def need_both(problem, name: str) -> None:
-    """Raise, naming the missing property, unless the loss is smooth and the penalty strongly convex."""
+def need_smooth(problem, name: str) -> None:
+    """Raise, naming the missing property, unless the loss is smooth."""
     if problem.loss.smoothness is None:
         raise ValueError(f"{name} needs a smooth loss (property A), and {problem.loss.name} is not; use Partial()")
-    if problem.penalty.strong_convexity is None:
-        raise ValueError(
-            f"{name} needs a strongly convex penalty (property B), and {problem.penalty.name} is not; use Partial()"
-        )
 
 
 def whole_edits(model, change, name: str) -> tuple:
     """The edits of a method that reads all data; the last one lists every touched row and column in full."""
     if model.data is None:
         raise ValueError(f"{name} needs the data, and this model was stored without it; use Cached()")
-    edits = Partial().edits(model, change)
-    return edits if len(edits) > 1 or not _has_elements(change) else (*edits, prepare(model, change, whole=True))
-
-
-def _has_elements(change) -> bool:
-    return any(isinstance(part, SetElements) for part in change.parts())
+    return Partial().edits(model, change)
 
 
 def _touched_columns(ledger: Ledger, w):

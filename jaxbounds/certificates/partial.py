@@ -2,10 +2,11 @@
 
 import numpy as np
 
-from jaxbounds.array import CONVERGED, fori_loop, ratio, xp
+from jaxbounds.array import fori_loop, xp
 from jaxbounds.certificates.cached import cached_regions
 from jaxbounds.certificates.four_point import region
 from jaxbounds.certificates.ledger import Ledger, Point
+from jaxbounds.certificates.linear import conjugate_gradients
 from jaxbounds.certificates.region import Method
 from jaxbounds.edit import Edit, prepare
 from jaxbounds.kinds import SetElements
@@ -98,7 +99,7 @@ def primal_step(ledger: Ledger, w, steps: int = 8):
                 s = ledger.by_row(edit.new * ledger.of_col(p))
                 return xp.where(free, ledger.by_col(ledger.of_row(curvature * s) * edit.new), 0.0) + ridge * p
 
-            p = conjugate_gradients(edit, hessian, -g)
+            p = conjugate_gradients(hessian, -g, 30, total=edit.total_q, spread=edit.to_q)
             trials = [w + size * p for size in (1.0, 0.5, 0.25, 0.05, 0.005)]
             return least(edit, value, [w, *trials])
 
@@ -124,27 +125,6 @@ def least(edit: Edit, value, points):
         new = value(point)
         best, level = xp.where(edit.to_q(new < level), point, best), xp.where(new < level, new, level)
     return best
-
-
-def conjugate_gradients(edit: Edit, product, b, steps: int = 30):
-    """An approximate solution of product(x) = b over the column slots."""
-
-    first = edit.total_q(b * b)
-
-    def step(_, state):
-        x, r, p, rr = state
-        q = product(p)
-        pq = edit.total_q(p * q)
-        going = (pq > 0) & (rr > CONVERGED * first)  # beyond, quotients of rounding errors have wild derivatives
-        size = edit.to_q(ratio(rr, pq, going))
-        x, r = x + size * p, r - size * q
-        new = edit.total_q(r * r)
-        return x, r, r + edit.to_q(ratio(new, rr, going)) * p, new
-
-    def done(_, state):
-        return np.all(state[3] <= CONVERGED * first)
-
-    return fori_loop(0, steps, step, (xp.zeros_like(b), b, b, first), done)[0]
 
 
 def dual_step(ledger: Ledger, point: Point, steps: int = 40) -> Point:

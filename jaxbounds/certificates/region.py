@@ -59,6 +59,14 @@ class Method:
     def check(self, problem) -> None:
         """Raise, naming the missing property, if the method does not apply."""
 
+    def applies(self, problem) -> bool:
+        """Whether `check` finds nothing missing."""
+        try:
+            self.check(problem)
+        except ValueError:
+            return False
+        return True
+
     def edits(self, model: Model, change: Change | Flat) -> tuple[Edit, ...]:
         """The change as the method sees it; the first edit lists only what the change touches."""
         return (prepare(model, change),)

@@ -6,8 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.sparse as sp
 
-from jaxbounds.array import scatter_set, segment_sum, xp
-from jaxbounds.certificates.centre import extend, with_data
+from jaxbounds.array import segment_sum, xp
+from jaxbounds.certificates.centre import extend, new_rows, with_data
 from jaxbounds.edit import Edit
 from jaxbounds.host import HostMatrix, host_matrix
 from jaxbounds.intercept import balanced_intercept
@@ -70,8 +70,8 @@ def new_matrix(model: Model, edit: Edit) -> Any:
     row = xp.where(live, edit.rows[xp.minimum(edit.row, R - 1)], n)
     col = xp.where(live, edit.cols[xp.minimum(edit.col, Q - 1)], d)
     value = xp.where(live, edit.new, 0.0)
-    keep_row = scatter_set(xp.ones(n), edit.rows, xp.where(edit.full, 0.0, 1.0))
-    keep_col = scatter_set(xp.ones(d), edit.cols, xp.where(edit.whole, 0.0, 1.0))
+    keep_row = xp.where(edit.rows_where(edit.full), 0.0, 1.0)
+    keep_col = xp.where(edit.cols_where(edit.whole), 0.0, 1.0)
     if not isinstance(matrix, HostMatrix):
         if not isinstance(matrix, Dense):
             return Patched(matrix, keep_row, keep_col, row, col, value)
@@ -189,10 +189,7 @@ class NewProblem:
 
 def renew(model: Model, edit: Edit) -> NewProblem:
     """The new problem of an edit that lists whole rows and columns."""
-    matrix, n_old = new_matrix(model, edit), model.alpha.shape[0]
-    y = scatter_set(xp.concatenate([model.rows.target, xp.ones(edit.n - n_old)]), edit.rows, edit.target)
-    c = scatter_set(extend(model.rows.weight, edit.n), edit.rows, edit.weight) * edit.unit
-    free = scatter_set(xp.zeros(edit.d), edit.cols, xp.where(edit.col_removed, 1.0, 0.0)) == 0
+    matrix, (y, c), free = new_matrix(model, edit), new_rows(model, edit), ~edit.cols_where(edit.col_removed)
     lam, intercept = lam_of(edit.penalty, edit.d), model.problem.intercept
     if intercept:
         matrix, lam = with_ones(matrix), xp.concatenate([lam, xp.zeros(1)])
@@ -203,8 +200,7 @@ def renew(model: Model, edit: Edit) -> NewProblem:
 def old_w(model: Model, edit: Edit):
     """w^ with zeros in added and removed columns, and the intercept: where the new problem starts."""
     w = extend(model.w.astype(xp.float64), edit.d)
-    gone = scatter_set(xp.zeros(edit.d), edit.cols, xp.where(edit.col_removed, 1.0, 0.0)) > 0
-    start = xp.where(gone, 0.0, w)
+    start = xp.where(edit.cols_where(edit.col_removed), 0.0, w)
     return xp.concatenate([start, model.intercept[None]]) if model.problem.intercept else start
 
 

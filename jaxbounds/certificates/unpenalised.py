@@ -9,7 +9,7 @@ and b* lies between the roots of sum_i c_i l'(x_i.w* + b) at the two ends of the
 
 from dataclasses import replace
 
-from jaxbounds.array import scatter_set, xp
+from jaxbounds.array import xp
 from jaxbounds.certificates.ball import alpha_range
 from jaxbounds.certificates.curvature import Curvature, second_order
 from jaxbounds.certificates.ellipsoid import Diagonal, Ellipsoid
@@ -62,9 +62,9 @@ def certify_with_intercept(method: Method, model: Model, change: Change):
 
 def _touched(problem: NewProblem, edit: Edit, start: Gradient, sigma_sq) -> Gradient:
     """The gradient after the touched columns were re-optimised."""
-    touched = scatter_set(xp.zeros(edit.d), edit.cols, xp.where(edit.whole, 1.0, 0.0)) > 0
-    own = replace(problem, free=problem.free & xp.concatenate([touched, xp.ones(1) > 0]))
-    return problem.gradient(cg_step(own, replace(start, g=xp.where(own.free, start.g, 0.0)), sigma_sq, 10).w)
+    touched = xp.concatenate([edit.cols_where(edit.whole), xp.ones(1) > 0])
+    own = replace(problem, free=problem.free & touched)
+    return problem.gradient(cg_step(own, start, sigma_sq, 10).w)
 
 
 def ball_with_intercept(problem: NewProblem, at: Gradient) -> Ellipsoid:
@@ -85,7 +85,7 @@ def ball_with_intercept(problem: NewProblem, at: Gradient) -> Ellipsoid:
     radius = xp.where(radius + (length + error) / 2 < trial, radius, xp.inf)
     centre = at.w - xp.where(xp.isinf(lam), 0.0, at.g / (2 * problem.lam + xp.where(xp.isinf(lam), 1.0, 0.0)))
     middle = problem.matrix.matvec(centre) - centre[d]
-    size = problem.magnitude.matvec(xp.abs(centre))
+    size = problem.magnitude.matvec(xp.abs(at.w) + xp.abs(centre))  # the centre itself is rounded
     for _ in range(2):
         half = up(radius * reach + growth(problem.matrix.row_terms + 6) * size + TINY)
         ends = intercept_range(problem, middle, half)
@@ -119,15 +119,13 @@ def intercept_range(problem: NewProblem, scores, half):
         """sum_i c_i l'(s_i + b) for each b, and a bound on its error."""
         s = s[None, :] + b[:, None]
         rows = xp.broadcast_to(y[None, :], s.shape)
-        q = loss.coordinate(s, rows)
         # the ends of -f' over the rounding of the coordinate
         pad = 8 * U * (xp.abs(s) + xp.abs(rows) + xp.abs(b)[:, None])
         low, high = alpha_range(loss, s - pad, s + pad, rows)
         weight = c[None, :] * loss.orientation(rows)
-        t = weight * loss.dual(q, rows)
         ends = weight * low, weight * high
-        size = xp.sum(xp.abs(t), axis=1)
-        noise = growth(y.shape[0] + 8) * size + y.shape[0] * TINY
+        size = xp.sum(xp.maximum(xp.abs(ends[0]), xp.abs(ends[1])), axis=1)
+        noise = growth(y.shape[0] + 8) * up(size, y.shape[0]) + y.shape[0] * TINY
         return -xp.sum(xp.maximum(*ends), axis=1) - noise, -xp.sum(xp.minimum(*ends), axis=1) + noise
 
     def beyond(s, direction):
