@@ -298,22 +298,14 @@ def _penalty_duality(fail, penalty, w, f, v):
         )
     lo, hi = penalty.conjugate_interval(v, v)
     u = penalty.grad_conjugate(v)
-    scale = 1e-6 * (1 + np.abs(u))
-    bad = ~((u >= lo - scale) & (u <= hi + scale))
-    if bad.any():
-        k = int(np.argmax(bad))
-        fail(
-            f"the gradient of the conjugate at v = {v[k]:g} is {u[k]:g}, outside its interval [{lo[k]:g}, {hi[k]:g}]",
-            "check the derivative",
-        )
-    scale = 1e-6 * (1 + np.abs(w))
-    bad = ~((w >= lo - scale) & (w <= hi + scale))
-    if bad.any():
-        k = int(np.argmax(bad))
-        fail(
-            f"w = {w[k]:g} is not in the interval [{lo[k]:g}, {hi[k]:g}] of d psi_j*(v) for v = {v[k]:g} in d psi_j(w)",
-            "check the derivative",
-        )
+    outside = "the gradient of the conjugate at v = {0:g} is {1:g}, outside its interval [{2:g}, {3:g}]"
+    missed = "w = {1:g} is not in the interval [{2:g}, {3:g}] of d psi_j*(v) for v = {0:g} in d psi_j(w)"
+    for at, text in ((u, outside), (w, missed)):
+        scale = 1e-6 * (1 + np.abs(at))
+        bad = ~((at >= lo - scale) & (at <= hi + scale))
+        if bad.any():
+            k = int(np.argmax(bad))
+            fail(text.format(v[k], at[k], lo[k], hi[k]), "check the derivative")
 
 
 # ---------------------------------------------------------------- shared pieces

@@ -53,12 +53,10 @@ def inside(interval, truth, what):
 @pytest.mark.parametrize("cell", CELLS, ids=str)
 def test_cell(cell):
     made = table.make(cell)
-    if not both_classes(made):
-        pytest.skip("one class only: no finite intercept")
+    assert both_classes(made)  # else there is no finite intercept
     w_old, _, alpha, unique = optimum(made.old)
     w, b, alpha_new, unique_new = optimum(made.new)
-    if not (unique and unique_new):
-        pytest.skip("the intercept is not unique")
+    assert unique and unique_new
     rng = np.random.default_rng([*map(ord, str(cell))])
     if rng.integers(2):  # a model that is not trained well
         w_old = w_old + 0.02 * rng.normal(size=w_old.size)
