@@ -1,5 +1,6 @@
-"""A user's loss with a kink: its dual is not a derivative at the kink, and the bounds must know."""
+"""Losses of the user: a kink where the dual is no derivative, and functions that hold tracers."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import oracle
@@ -33,3 +34,28 @@ def test_kinked_user_loss_is_sound(method):
         assert np.all(w.lower <= truth.w + 1e-6) and np.all(truth.w <= w.upper + 1e-6)
         reference = jb.bound(built_in, change, method)
         assert float(np.asarray(bounds.radius)) <= 1.2 * float(np.asarray(reference.radius)) + 1e-3
+
+
+@pytest.mark.slow
+def test_functions_that_hold_tracers():
+    """A temperature that is differentiated and vmapped, held by the user's own closure and not by `params`."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(20, 3))
+    y = np.sign(X[:, 0] + 0.3 * rng.normal(size=20))
+
+    def ask(temperature):
+        def phi(m):
+            return temperature * jnp.logaddexp(0.0, -m / temperature)
+
+        loss = jb.losses.from_margin(phi, smoothness=1.0, domain=(0.0, 1.0))
+        model = jb.fit(jb.Problem(loss, jb.penalties.l2(0.1)), X, y, tol=1e-12)
+        change = jb.set_elements([0], [0], X[:1, 0] + 0.1)
+        return jnp.stack([model.w[0], jb.bound(model, change).scores(X[:1]).upper[0]])
+
+    with jax.enable_x64(True):
+        at = np.array([0.5, 0.7])
+        each = jnp.stack([ask(temperature) for temperature in at])
+        np.testing.assert_allclose(jax.vmap(ask)(jnp.asarray(at)), each, rtol=1e-6)
+        slope = (ask(0.7 + 1e-4) - ask(0.7 - 1e-4)) / 2e-4
+        np.testing.assert_allclose(jax.jacfwd(ask)(0.7), slope, rtol=1e-4)
+        np.testing.assert_allclose(jax.grad(lambda t: ask(t)[0])(0.7), slope[0], rtol=1e-4)

@@ -109,7 +109,7 @@ def fit(
     if problem.intercept and not concrete:  # the best one for the stored w, with the derivatives of the optimum
         b = carry(lax.stop_gradient(best_intercept(problem, data, w)), lambda: solution.intercept)
     model = remember(problem, data, w, alpha, ref, solution.status, solution.n_steps, b)
-    if concrete:
+    if concrete and not is_traced(model):  # a user's function may hold tracers of its own
         _warn(model, tol)
     return model
 
