@@ -3,11 +3,13 @@
 Environment:
     JAXBOUNDS_TEST_X64=1         run with jax_enable_x64 on (off is the default, and what most users have).
     JAXBOUNDS_TEST_CACHE=DIR     jax's compilation cache (default .cache/jax in the checkout; "" switches it off).
+    JAXBOUNDS_TEST_SEED=N        draw other random numbers (default 0: a test draws the same ones in any order and worker).
     JAXBOUNDS_SHARED=DIR         data that are not part of the repository (default ../shared beside the checkout).
     JAXBOUNDS_REQUIRE_SHARED=1   tests that need those data fail without them; otherwise they are skipped.
 """
 
 import os
+import zlib
 from pathlib import Path
 
 # Parallel workers share the cores: one thread each. This must happen before jax and NumPy are first loaded.
@@ -20,6 +22,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 os.environ.setdefault("MPLBACKEND", "Agg")
 
 import jax  # noqa: E402
+import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 from hypothesis import settings  # noqa: E402
 
@@ -46,6 +49,14 @@ def pytest_configure(config):
 
 def pytest_report_header():
     return f"jax {jax.__version__}, x64 {'on' if jax.config.jax_enable_x64 else 'off'}"
+
+
+@pytest.fixture(autouse=True)
+def own_random_numbers(request):
+    """A module's RNG starts afresh in every test, so that no test depends on the ones that ran before it."""
+    if hasattr(request.module, "RNG"):
+        seed = int(os.environ.get("JAXBOUNDS_TEST_SEED", "0"))
+        request.module.RNG = np.random.default_rng([seed, zlib.crc32(request.node.nodeid.encode())])
 
 
 @pytest.fixture(scope="session")
