@@ -3,7 +3,7 @@
 from jaxbounds import certificates, losses, penalties, solvers, testing
 from jaxbounds.batches import ChangeBatch, each_penalty, each_row_removed, each_target_flipped, stack
 from jaxbounds.bounds import Bounds, Interval, bound
-from jaxbounds.certificates import Cached, Curvature, Partial, Pass, Theorem1
+from jaxbounds.certificates import Cached, Curvature, Partial, Pass, SelfConcordant, Theorem1, with_factor
 from jaxbounds.changes import (
     add_columns,
     add_rows,
@@ -28,10 +28,10 @@ from jaxbounds.sweeps import EachBounds, bound_each
 __version__ = "0.1.0"
 
 __all__ = [
-    "Bounds", "Cached", "ChangeBatch", "Curvature", "Decision", "DistanceBelow", "EachBounds", "FitWarning",
-    "Interval", "LabelsKnown", "Model", "Partial", "Pass", "Problem", "Status", "Theorem1", "add_columns",
+    "Bounds", "Cached", "ChangeBatch", "Curvature", "Decision", "DistanceBelow", "EachBounds", "FitWarning", "Interval",
+    "LabelsKnown", "Model", "Partial", "Pass", "Problem", "SelfConcordant", "Status", "Theorem1", "add_columns",
     "add_rows", "bound", "bound_each", "certificates", "combine", "decide", "each_penalty", "each_row_removed",
-    "each_target_flipped", "fit", "from_sklearn", "load_svmlight", "losses", "penalties", "refit",
-    "remove_columns", "remove_rows", "set_columns", "set_elements", "set_penalty", "set_rows", "set_targets",
-    "set_weights", "solvers", "stack", "testing",
+    "each_target_flipped", "fit", "from_sklearn", "load_svmlight", "losses", "penalties", "refit", "remove_columns",
+    "remove_rows", "set_columns", "set_elements", "set_penalty", "set_rows", "set_targets", "set_weights", "solvers",
+    "stack", "testing", "with_factor",
 ]  # fmt: skip

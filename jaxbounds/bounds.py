@@ -334,6 +334,8 @@ def bound(model: Model, change: Change, method: Method | None = None) -> Bounds:
     if not isinstance(change, Change):
         raise TypeError(f"change must come from set_rows, remove_rows, ..., combine; got {type(change).__name__}")
     method = check_method(Cached() if method is None else method, model.problem, change)
+    if (missing := method.missing(model, change)) is not None:
+        raise ValueError(missing)
     if on_host(model, change):
         parts, *summary = certify(method, *to_host((model, change)))
     else:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from jaxbounds.bounds import Bounds, Interval, bound, labels_of, problem_after
-from jaxbounds.certificates import Cached, Curvature, Method, Partial, Pass
+from jaxbounds.certificates import Cached, Curvature, Method, Partial, Pass, SelfConcordant
 from jaxbounds.changes import set_penalty
 from jaxbounds.host import matrix_of
 from jaxbounds.kinds import Change
@@ -20,7 +20,7 @@ from jaxbounds.pytree import in_float64, is_traced
 from jaxbounds.rounding import norm_down, norm_up, up
 from jaxbounds.solvers.fit import FitWarning, refit
 
-LADDER: tuple[Method, ...] = (Cached(), Partial(), Pass(), Curvature())
+LADDER: tuple[Method, ...] = (Cached(), SelfConcordant(), Partial(), Pass(), Curvature())
 _TOLS = (1e-10, 1e-16)  # of the last rung: usual, and float64's floor
 _PARTIAL_GAIN = 8.0  # Partial rarely shrinks an interval more than this
 
@@ -157,7 +157,7 @@ _SECONDS: dict[str, float] = {}  # past seconds of a unit of work, by rung
 
 
 def decide(model: Model, change: Change, question: Question, *, timings: bool = True) -> Decision:
-    """Answer a question about the retrained model at the least cost: Cached, Partial, Pass, Curvature, then retraining.
+    """Answer a question about the retrained model at the least cost: from Cached to Curvature, then retraining.
 
     Stops at the first rung that answers. Rungs that do not apply to the problem are left out, and so are rungs that,
     by past timings, cost more than a tighter one or could not shrink the intervals enough. Timings never change the
@@ -185,8 +185,8 @@ def decide(model: Model, change: Change, question: Question, *, timings: bool = 
         raise TypeError(f"question must be LabelsKnown(X) or DistanceBelow(theta), got {type(question).__name__}")
     if is_traced(model, change):
         raise TypeError("decide runs on the host; inside jit, vmap or grad use bound")
-    problem, cheap = problem_after(model.problem, change), Cached | Partial
-    rungs = [m for m in LADDER if m.applies(problem) and (model.data is not None or isinstance(m, cheap))]
+    problem = problem_after(model.problem, change)
+    rungs = [m for m in LADDER if m.applies(problem) and m.missing(model, change) is None]
     steps: list[Step] = []
     reply: Any = None
     for k, method in enumerate(rungs):
@@ -220,7 +220,8 @@ def _work(name: str, model: Model) -> float:
     """Numbers that a rung reads, about; only their ratios between models matter."""
     n, d = model.alpha.shape[0], model.w.shape[0]
     entries = n * d if model.data is None else n * model.row_terms
-    return {"Cached": n + d, "Partial": n + d, "Pass": entries}.get(name, float(entries) * min(n, d)) + 1e4
+    light = {"Cached": n + d, "SelfConcordant": d * d, "Partial": n + d, "Pass": entries}
+    return light.get(name, float(entries) * min(n, d)) + 1e4
 
 
 def _skip(method: Method, later, model: Model, reply: Reply) -> bool:

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import jax
 import numpy as np
@@ -81,6 +82,7 @@ class Model:
         gap: upper bound of P(w) - D(alpha); bounds are valid however large it is.
         primal: P(w). status, n_steps: int32, see `jb.Status`.
         data: matrix, target and sample weights, or None after `without_data()`.
+        factor: of the Hessian at w, or None; see `with_factor`.
 
     Example:
         >>> import numpy as np, jaxbounds as jb
@@ -103,6 +105,7 @@ class Model:
     columns: Columns
     totals: Totals
     data: Data | None
+    factor: Any = None
     row_terms: int = static(default=0)  # most summands in a score (the intercept is one), for rounding
 
     @in_float64
@@ -313,4 +316,6 @@ def remember(problem: Problem, data: Data, w, alpha, ref=None, status=0, n_steps
     alpha = feasible(on, here, alpha, unit)
     rows, columns, totals, gap, primal = memory(on, here, at, intercept, alpha, ref, unit)
     status, n_steps = xp.asarray(status, dtype=xp.int32), xp.asarray(n_steps, dtype=xp.int32)
-    return put(Model(problem, w, b, alpha, ref, gap, primal, status, n_steps, rows, columns, totals, data, terms))
+    return put(
+        Model(problem, w, b, alpha, ref, gap, primal, status, n_steps, rows, columns, totals, data, row_terms=terms)
+    )

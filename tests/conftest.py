@@ -3,7 +3,7 @@
 Environment:
     JAXBOUNDS_TEST_X64=1         run with jax_enable_x64 on (off is the default, and what most users have).
     JAXBOUNDS_TEST_CACHE=DIR     jax's compilation cache (default .cache/jax in the checkout; "" switches it off).
-    JAXBOUNDS_TEST_SEED=N        draw other random numbers (default 0: a test draws the same ones in any order and worker).
+    JAXBOUNDS_TEST_SEED=N        draw other random numbers (default 0; a test draws the same ones in any order).
     JAXBOUNDS_SHARED=DIR         data that are not part of the repository (default ../shared beside the checkout).
     JAXBOUNDS_REQUIRE_SHARED=1   tests that need those data fail without them; otherwise they are skipped.
 """

@@ -83,7 +83,14 @@ def second_order(cell: Cell) -> list:
     """The methods that read all data, where their assumptions hold."""
     if cell.loss == "hinge":
         return []
-    return [jb.Pass(), jb.Curvature()] if strong(after_penalty(cell)) else [jb.Curvature()]
+    found = [jb.Pass(), jb.Curvature()] if strong(after_penalty(cell)) else [jb.Curvature()]
+    return [jb.SelfConcordant(), *found] if has_factor(cell) else found
+
+
+def has_factor(cell: Cell) -> bool:
+    """Whether SelfConcordant applies, to a model with its factor."""
+    rows = cell.change not in ("combine_overlap", "combine_wide") and "columns" not in cell.change
+    return cell.loss == "logistic" and cell.penalty == after_penalty(cell) == "l2" and rows
 
 
 def possible(cell: Cell) -> bool:

@@ -100,7 +100,8 @@ class Ellipsoid(Region):
     def scores(self, model: Model, edit: Edit, matrix: Matrix):
         """(lower, upper) of x.w* for each row x of a matrix."""
         matrix = with_ones(matrix) if self.intercept else matrix
-        return interval(matrix, matrix.map(xp.abs), self.radius, self.shape, self.pad, self.centre, self.b_half)
+        half = self.radius * self.shape.of_rows(matrix)
+        return interval(matrix, matrix.map(xp.abs), half, self.pad, self.centre, self.b_half)
 
     def duals(self, model: Model, edit: Edit):
         """(lower, upper) of every alpha: -l' of the score's interval, and the dual ball."""
@@ -135,10 +136,10 @@ class Ellipsoid(Region):
         return low, up(high) + TINY
 
 
-def interval(matrix: Matrix, magnitude: Matrix, radius, shape: Shape, pad, centre, b_half):
-    """(lower, upper) of x.w* for each row x of a matrix."""
+def interval(matrix: Matrix, magnitude: Matrix, half, pad, centre, b_half):
+    """(lower, upper) of x.w* for each row x of a matrix, given the half-width that the shape leaves."""
     terms = matrix.row_terms
-    half = radius * shape.of_rows(matrix) + pad * row_norms(matrix) + b_half
+    half = half + pad * row_norms(matrix) + b_half
     half = up(half + dot_error(magnitude.matvec(xp.abs(centre)), terms + 4))
     middle = matrix.matvec(centre)
     return middle - half, middle + half

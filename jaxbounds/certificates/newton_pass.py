@@ -47,8 +47,11 @@ class Pass(Method):
                 f"Pass needs a strongly convex penalty (property B), and {problem.penalty.name} is not; use Partial()"
             )
 
+    def missing(self, model, change):
+        return no_data(model, "Pass")
+
     def edits(self, model, change):
-        return whole_edits(model, change, "Pass")
+        return Partial().edits(model, change)
 
     def certify(self, model, edits):
         *cheaper, (edit, regions) = Partial().certify(model, edits)
@@ -65,11 +68,9 @@ def need_smooth(problem, name: str) -> None:
         raise ValueError(f"{name} needs a smooth loss (property A), and {problem.loss.name} is not; use Partial()")
 
 
-def whole_edits(model, change, name: str) -> tuple:
-    """The edits of a method that reads all data; the last one lists every touched row and column in full."""
-    if model.data is None:
-        raise ValueError(f"{name} needs the data, and this model was stored without it; use Cached()")
-    return Partial().edits(model, change)
+def no_data(model, name: str) -> str | None:
+    """What a method that reads all data says of a model without them."""
+    return f"{name} needs the data, and this model was stored without it; use Cached()" if model.data is None else None
 
 
 def _touched_columns(ledger: Ledger, w):
@@ -93,11 +94,16 @@ def gradient_ball(problem: NewProblem, at: Gradient, sigma_sq) -> Ellipsoid:
 
 
 def explicit(
-    problem: NewProblem, at: Gradient, radius, shape: Shape, pad, centre, still, b_half: Any = 0.0, slack: Any = 0.0
-) -> Ellipsoid:
-    """The ellipsoid, with what it says of the training rows and with the dual ball at t = a(w), where F = 0."""
+    problem: NewProblem, at: Gradient, radius, shape: Shape, pad, centre, still, b_half: Any = 0.0, slack: Any = 0.0,
+    lengths=None,
+) -> Ellipsoid:  # fmt: skip
+    """The ellipsoid, with what it says of the training rows and with the dual ball at t = a(w), where F = 0.
+
+    `lengths` are upper bounds of the training rows in the shape, where they are known.
+    """
     matrix = problem.matrix
-    low, high = interval(matrix, problem.magnitude, radius, shape, pad, centre, b_half)
+    lengths = shape.of_rows(matrix) if lengths is None else lengths
+    low, high = interval(matrix, problem.magnitude, radius * lengths, pad, centre, b_half)
     excess, square = problem.excess(at)
     excess = excess + slack  # what an imbalance of the dual point costs
     terms = at.w.shape[0] + 8

@@ -67,6 +67,10 @@ class Method:
             return False
         return True
 
+    def missing(self, model: Model, change: Change | Flat) -> str | None:
+        """What this model or this change lacks for the method, in a sentence; None if nothing."""
+        return None
+
     def edits(self, model: Model, change: Change | Flat) -> tuple[Edit, ...]:
         """The change as the method sees it; the first edit lists only what the change touches."""
         return (prepare(model, change),)

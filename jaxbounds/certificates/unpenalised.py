@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from jaxbounds.array import xp
 from jaxbounds.certificates.ball import alpha_range
-from jaxbounds.certificates.curvature import Curvature, second_order
+from jaxbounds.certificates.curvature import Curvature, Formed, second_order
 from jaxbounds.certificates.ellipsoid import Diagonal, Ellipsoid
 from jaxbounds.certificates.newton_pass import Pass, explicit
 from jaxbounds.certificates.partial import Partial
@@ -56,7 +56,9 @@ def certify_with_intercept(method: Method, model: Model, change: Change):
         low, high = found[0].low, found[0].high
         for ball in found[1:]:
             low, high = xp.maximum(low, ball.low), xp.minimum(high, ball.high)
-        found += second_order(problem, start.w, low, high, sigma_sq, lambda at: ball_with_intercept(problem, at))
+        found += second_order(
+            Formed(problem, sigma_sq), start.w, low, high, lambda at: ball_with_intercept(problem, at)
+        )
     return ((edit, tuple(found)),)
 
 
