@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-COLOURS = ("#d62728", "#ff9f1c", "#1f5fbf", "#2a9d5c", "#7b3fa0")
+COLOURS = ("#d62728", "#ff9f1c", "#00a5c8", "#1f5fbf", "#2a9d5c", "#7b3fa0")
 
 
 def draw_widths(payload: dict, rungs: list[str], label, folder: Path) -> Path:

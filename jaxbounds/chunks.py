@@ -71,6 +71,21 @@ class Chunks:
         return slot, jnp.where(real, other, 0), jnp.where(real, value, 0)
 
 
+    def at(self, idx, index):
+        """The value at `index` of each owner in idx, 0 where none is stored: bisection, on NumPy."""
+        start, width = np.asarray(self.start), self.data.shape[1]
+        indices, values = np.asarray(self.indices).reshape(-1), np.asarray(self.data).reshape(-1)
+        first, high = (start[k].astype(np.int64) * width for k in (idx, idx + 1))
+        low, high = np.minimum(first, indices.size - 1), high - 1
+        for _ in range(int(np.max(high - low, initial=0)).bit_length()):
+            middle = np.maximum((low + high + 1) // 2, low)
+            here = indices[middle]
+            # index 0 is an owner's first, or padding at its end
+            right = (here <= index) & ((here > 0) | (middle == first))
+            low, high = np.where(right, middle, low), np.where(right, high, middle - 1)
+        return np.where((high >= first) & (indices[low] == index), values[low], 0)
+
+
 @jax.jit  # traced once for all the products of a program
 def _reduce(part: Chunks, vector: jax.Array) -> jax.Array:
     """Chunks.reduce. The sum over L is unrolled: XLA's CPU code for it is twice as fast as for a reduction."""

@@ -258,10 +258,10 @@ def lookup(matrix: Matrix, rows, cols, xp):
     if isinstance(matrix, Dense):
         values = np.asarray(matrix.values) if xp is np else matrix.values
         return values[rows, cols].astype(np.float64)
+    if xp is np:
+        return matrix.by_row.at(rows, cols).astype(np.float64)
     slot, col, value = matrix.rows(rows)
     value = xp.where(col.astype(np.int64) == cols[slot], value, xp.zeros((), value.dtype)).astype(np.float64)
-    if xp is np:
-        return np.bincount(slot, value, minlength=len(rows))
     return jax.ops.segment_sum(value, slot, num_segments=rows.shape[0])
 
 

@@ -187,7 +187,7 @@ def spot_norm(ledger: Ledger, beta, moved, new, kept, e_delta, e_w):
     slack = 2 * bulk * edit.total_r(size) / lam + total**2
     slack = growth(edit.d + 16) * bulk**2 + growth(width + ledger.terms_r) * slack
     error = edit.total_r((xp.abs(new) + xp.abs(kept)) * row_norm + ledger.by_row(xp.abs(moved)))
-    alone = edit.total_r(edit.rows < edit.n) <= 1
+    alone = edit.total_r(xp.where(edit.rows < edit.n, 1.0, 0.0)) <= 1
     return xp.maximum(e_sq, 0.0), slack, growth(16) * error / lam, alone
 
 
