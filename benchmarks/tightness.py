@@ -321,8 +321,8 @@ other work on the machine.{slow}
 labels, with up to {NARROW} columns also coefficients, were compared with the truth, allowing for its slack. \
 {count - used:,} points whose optimum moves by less than {KNOWN} slacks, and for the scores {count - scored:,} whose \
 median score does, are left out of the ratios. `SelfConcordant` is asked where it applies (logistic loss, no columns \
-changed, a stored factor, whose making is not timed); `Curvature` uses the factor too. Where a half-width is below the slack, \
-the truth is known less well than the interval says, and the check sees errors of the size of the slack only.
+changed, a stored factor, whose making is not timed); `Curvature` uses the factor too. Where a half-width is below \
+the slack, the truth is known less well than the interval says, and the check sees errors of the size of the slack only.
 
 {verdict(payload)}
 

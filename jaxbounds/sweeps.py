@@ -2,6 +2,9 @@
 
 import functools
 import operator
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -22,8 +25,10 @@ from jaxbounds.projected import ProjectedRows, project
 from jaxbounds.pytree import in_float64, is_traced, pytree, static
 from jaxbounds.status import Status
 
-_BUDGET = 1 << 24  # numbers that one batch may hold at a time (128 MB)
+_BUDGET = 1 << 24  # numbers that all batches in work may hold at a time (128 MB)
+_LEAST = 1 << 18  # numbers of a batch that is worth a thread of its own
 _VMAPPED = 64  # candidates at a time where bound is vmapped
+_CORES = os.cpu_count() or 1
 _COPIES = 48  # vectors over its slots that a certificate holds at a time
 
 
@@ -128,22 +133,24 @@ def _readable(interval):
 
 @in_float64
 def bound_each(
-    model: Model, changes: Any, X=None, method: Method | None = None, batch_size: int | None = None
-) -> EachBounds:
+    model: Model, changes: Any, X=None, method: Method | None = None, batch_size: int | None = None,
+    callback: Callable | None = None,
+) -> EachBounds:  # fmt: skip
     """The bounds of every change of a batch: what a loop of `bound` gives, at a fraction of its cost.
 
-    On the CPU all candidates of a batch are one block-diagonal change: their touched rows, columns and elements lie
-    end to end, and sums are taken over each candidate's own. The model's vectors are shared. Values agree with `bound`
-    to 1e-9 of the values they hold (sums are taken in another order; `Partial` to 1e-4, its inner solvers stop early)
-    and depend on no other candidate, nor on `batch_size`. Inside jit, vmap and grad, and on accelerators, `bound` is
-    vmapped.
+    On the CPU batches run in as many threads as there are cores, and all candidates of a batch are one block-diagonal
+    change: their touched rows, columns and elements lie end to end, and sums are taken over each candidate's own. The
+    model's vectors are shared. Values agree with `bound` to 1e-9 of the values they hold (sums are taken in another
+    order; `Partial` to 1e-4, its inner solvers stop early) and depend on no other candidate, nor on `batch_size`.
+    Inside jit, vmap and grad, and on accelerators, `bound` is vmapped.
 
     Args:
         model: the trained model.
         changes: B changes: from `stack`, `each_row_removed`, `each_target_flipped` or `each_penalty`.
         X: (m, d) rows whose scores are wanted, or None.
         method: as in `bound`.
-        batch_size: candidates at a time; by default as many as fit 128 MB.
+        batch_size: candidates at a time in each thread; by default as many as fit 128 MB in all.
+        callback: called after each batch with a dict of `done` and `total` candidates (host only).
 
     Returns:
         EachBounds.
@@ -166,7 +173,9 @@ def bound_each(
     size_of(changes)
     method = check_method(Cached() if method is None else method, model.problem)
     matrix = None if X is None else _test_rows(model, changes, X)
-    found = _sweep(model, changes, method, matrix, batch_size)
+    if callback is not None and not on_host(model, changes, matrix):
+        raise ValueError("callback is called on the host and cannot be used inside jit, vmap or grad; leave it out")
+    found = _sweep(model, changes, method, matrix, batch_size, callback)
     return EachBounds(
         model, changes, method, matrix, *put([found[k] for k in ("status", "gap", "radius", "dual_radius")]),
         *put((found["distance"], found.get("scores"))), batch_size=batch_size,
@@ -183,7 +192,7 @@ def _test_rows(model: Model, changes, X) -> Matrix | HostMatrix:
     return matrix
 
 
-def _sweep(model: Model, changes, method: Method, matrix, batch_size: int | None) -> dict:
+def _sweep(model: Model, changes, method: Method, matrix, batch_size: int | None, callback=None) -> dict:
     """status, gap, radius, dual_radius, distance and scores of every candidate."""
     if not on_host(model, changes, matrix):
         if isinstance(changes, Change):
@@ -191,22 +200,37 @@ def _sweep(model: Model, changes, method: Method, matrix, batch_size: int | None
         return _loop(model, [changes[b] for b in range(changes.size)], method, _summary, matrix)
     model, changes = to_host((model, changes))
     rows = None if matrix is None else project(model, matrix)
-    total, found = size_of(changes), None
+    total, done, found, pieces = size_of(changes), 0, None, []
     for group in groups_of(changes):
         check_method(method, model.problem, group)
-        size = batch_size or max(1, int(_BUDGET / _work(model, group, method, matrix)))
-        for start in range(0, group.count, size):
-            piece = group.cut(start, min(start + size, group.count))
-            answer = _solve(model, piece, method, rows)
+        size = batch_size or _batch_size(group.count, _work(model, group, method, matrix))
+        ends = range(0, group.count, size)
+        pieces += [group.cut(start, min(start + size, group.count)) for start in ends]
+
+    def solve(piece):
+        return _solve(model, piece, method, rows)
+
+    with ThreadPoolExecutor(min(_CORES, len(pieces))) as pool:
+        for piece, answer in zip(pieces, pool.map(solve, pieces), strict=True):
             if found is None:
                 found = jax.tree.map(lambda part: np.empty((total, *part.shape[1:]), part.dtype), answer)
             jax.tree.map(lambda out, part, at=piece.members: out.__setitem__(at, part), found, answer)
+            done += piece.count
+            if callback is not None:
+                callback({"done": done, "total": total})
     assert found is not None  # a batch is never empty
     return found
 
 
+def _batch_size(count: int, work: float) -> int:
+    """Candidates of a batch: an even share for each core, within the memory, and no smaller than is worth a thread."""
+    share = max(-(-count // _CORES), int(_LEAST / work))
+    return max(1, min(share, int(_BUDGET / _CORES / work)))
+
+
+@in_float64
 def _solve(model: Model, piece: Flat, method: Method, rows: ProjectedRows | None) -> dict:
-    """What is known of the candidates of one piece."""
+    """What is known of the candidates of one piece; settings of threads are their own."""
     # no ball, but boxes of all coefficients, or a pass over the data for each: one by one
     if _new_penalty(model, piece).strong_convexity is None or not method.flat or model.problem.intercept:
         changes, matrix = [piece.change(k) for k in range(piece.count)], None if rows is None else rows.matrix

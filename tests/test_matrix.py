@@ -9,6 +9,7 @@ from jax.experimental import sparse as jsp
 
 from jaxbounds import matrix as matrix_module
 from jaxbounds.chunks import check_positions
+from jaxbounds.draft import lookup
 from jaxbounds.matrix import Dense, Sparse, as_matrix
 
 N, D = 37, 23
@@ -213,3 +214,13 @@ def test_tracers_give_dense():
         out = jax.jit(lambda X: as_matrix(X).matvec(jnp.ones(2)))(jnp.asarray([[1.0, 2.0], [3.0, 4.0]]))
     np.testing.assert_array_equal(out, [3.0, 7.0])
     assert isinstance(as_matrix(np.eye(2)), Dense)
+
+
+def test_single_entries():
+    """Bisection in the padded rows of sparse data, empty rows and rows of any length."""
+    rng = np.random.default_rng(5)
+    for n, d, density in ((1, 1, 0.5), (9, 40, 0.02), (12, 90, 0.3), (5, 70, 0.95), (4, 6, 0.0)):
+        X = sp.csr_array(rng.normal(size=(n, d)) * (rng.random((n, d)) < density))
+        rows, cols = rng.integers(0, n, 300), rng.integers(0, d, 300)
+        for matrix in (as_matrix(X), as_matrix(X.toarray())):
+            np.testing.assert_array_equal(lookup(matrix, rows, cols, np), X.toarray()[rows, cols])

@@ -361,3 +361,15 @@ print(int(peak) / 2**20)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=Path(__file__).parent)
     assert done.returncode == 0, done.stderr
     assert float(done.stdout) < 1.0, f"{done.stdout} GiB"
+
+
+def test_callback_counts_candidates():
+    """Progress of the host loop, in order; results do not depend on batches or threads."""
+    model = jb.fit(jb.Problem(jb.losses.squared(), jb.penalties.l2(1.0)), np.eye(6), np.ones(6))
+    seen, changes = [], jb.each_row_removed(model)
+    some = jb.bound_each(model, changes, np.eye(6), batch_size=2, callback=seen.append)
+    assert seen == [{"done": k, "total": 6} for k in (2, 4, 6)]
+    whole = jb.bound_each(model, changes, np.eye(6))
+    np.testing.assert_array_equal(some.scores().upper, whole.scores().upper)
+    with pytest.raises(ValueError, match="callback"):
+        jax.jit(lambda m: jb.bound_each(m, changes, callback=seen.append).gap)(model)
