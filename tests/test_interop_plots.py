@@ -11,7 +11,7 @@ import scipy.sparse
 from matplotlib.figure import Figure
 
 from jaxbounds.interop import load_svmlight
-from jaxbounds.plots import bounds_over_retrained
+from jaxbounds.plots import band_over_lam, bounds_over_retrained, certified_fraction, determination_rate
 
 TEXT = b"+1 1:0.5 3:2 # a comment\n-1 2:1\n-1\n"
 
@@ -89,3 +89,28 @@ def test_figure_without_matplotlib(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
     with pytest.raises(ImportError, match=r"jaxbounds\[plot\]"):
         bounds_over_retrained(_interval([-1.0], [1.0]), [0.0])
+
+
+def test_band_is_drawn_in_the_order_of_lam():
+    ax = band_over_lam([1.0, 0.1], _interval([0.2, 0.1], [0.4, 0.3]), retrained=[0.3, 0.2], ax=Figure().subplots())
+    np.testing.assert_array_equal(ax.lines[0].get_xydata(), [[0.1, 0.2], [1.0, 0.3]])
+    with pytest.raises(ValueError, match="retrained has"):
+        band_over_lam([1.0, 0.1], _interval([0.2, 0.1], [0.4, 0.3]), retrained=[0.3], ax=Figure().subplots())
+
+
+def test_certified_fraction_lies_below_the_attack():
+    ax = certified_fraction([0, 1, 3, 3], attacked=[2, 2, 5, np.inf], ax=Figure().subplots())
+    certified, attacked = (line.get_ydata() for line in ax.lines)
+    np.testing.assert_array_equal(certified, [1, 0.75, 0.5, 0.5, 0, 0])
+    np.testing.assert_array_equal(attacked, [1, 1, 0.5, 0.5, 0.5, 0.25])
+    with pytest.raises(ValueError, match="shape of largest"):
+        certified_fraction([1, 2], attacked=[1], ax=Figure().subplots())
+    with pytest.raises(ValueError, match="m > 0"):
+        certified_fraction([], ax=Figure().subplots())
+
+
+def test_determination_rate():
+    ax = determination_rate([1, 10], {"a": [[1, 0], [0, 0]], "b": [[1, -1], [1, 0]]}, ax=Figure().subplots())
+    assert [line.get_ydata().tolist() for line in ax.lines] == [[0.5, 0.0], [1.0, 0.5]]
+    with pytest.raises(ValueError, match="'a' has 1"):
+        determination_rate([1, 10], {"a": [[1, 0]]}, ax=Figure().subplots())

@@ -75,9 +75,8 @@ def with_factor(model: Model) -> Model:
         >>> import numpy as np, jaxbounds as jb
         >>> problem = jb.Problem(jb.losses.logistic(), jb.penalties.l2(0.1))
         >>> model = jb.with_factor(jb.fit(problem, np.eye(3), np.array([1.0, -1.0, 1.0]), tol=1e-12))
-        >>> bounds = jb.bound(model, jb.set_targets([0], [-1.0]), jb.SelfConcordant())
-        >>> float(bounds.radius) < 0.1 * float(jb.bound(model, jb.set_targets([0], [-1.0])).radius)
-        True
+        >>> model.factor.gram.shape
+        (3, 3)
 
     Source: Woodbury's identity.
     """
