@@ -229,6 +229,34 @@ def test_sparse_penalties(loss, penalty):
         assert zeros.sum() == (np.abs(truth) < 1e-9).sum() and np.all(np.abs(truth[zeros]) < 1e-9)
 
 
+@pytest.mark.parametrize(("n", "d"), [(60, 5), (12, 30)])
+def test_the_sandwich_costs_no_more_than_its_formula(monkeypatch, n, d):
+    """(1/2) ||eta||_M ||g||_M for the very slopes that were used: the allowances add less than a tenth."""
+    from jaxbounds.certificates import curvature
+
+    seen, rng = [], np.random.default_rng(n)
+
+    def spy(problem, at, low, high, mask, two_sided):
+        seen.append((problem, at, low, high, curvature_sandwich(problem, at, low, high, mask, two_sided)))
+        return seen[-1][-1]
+
+    curvature_sandwich = curvature.sandwich
+    monkeypatch.setattr(curvature, "sandwich", spy)
+    model, X, y = random_problem(rng, n, d)
+    for k in range(6):
+        jb.bound(model, jb.set_rows([k], rng.normal(size=(1, d)), -y[[k]]), jb.Curvature())
+    eta, ratios = rng.normal(size=(d, 8)), []
+    for problem, at, low, high, (radius, shape, pad, _) in seen:
+        X = problem.matrix.values
+        inverse = np.linalg.inv((X.T * (problem.c * low)) @ X + np.diag(problem.lam))
+        M = inverse @ ((X.T * (problem.c * (high - low))) @ X) @ inverse
+        exact = np.sqrt(at.g @ M @ at.g) / 2 * np.sqrt(np.sum(eta * (M @ eta), axis=0))
+        given = radius * shape.of_columns(eta) + pad * np.linalg.norm(eta, axis=0)
+        ratios += list((given / exact)[exact > 1e-10 * np.linalg.norm(eta, axis=0)])
+        assert np.all(given >= exact * (1 - 1e-6))
+    assert len(ratios) >= 8 and np.median(ratios) <= 1.1, (len(ratios), np.median(ratios))
+
+
 def user_loss(m, s):
     return s * jnp.logaddexp(0.0, -m / s)
 
