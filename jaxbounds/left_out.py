@@ -33,10 +33,10 @@ class LeaveOneOut:
 
     Example:
         >>> import numpy as np, jaxbounds as jb
-        >>> problem = jb.Problem(jb.losses.logistic(), jb.penalties.l2(0.1))
-        >>> model = jb.fit(problem, np.array([[1.0], [2.0], [-1.0], [-2.0]]), np.array([1, 1, -1, 1]))
-        >>> jb.leave_one_out(model).used()
-        {'second order': 4}
+        >>> problem = jb.Problem(jb.losses.smoothed_hinge(0.5), jb.penalties.l2(0.1))
+        >>> left_out = jb.leave_one_out(jb.fit(problem, np.eye(3), np.array([1, -1, 1])))
+        >>> left_out.used(), left_out.undecided.tolist()
+        ({'exact': 3}, [True, True, True])
     """
 
     rows: Any
@@ -331,16 +331,14 @@ def _folds(folds, n: int) -> tuple[np.ndarray, np.ndarray]:
     """(rows in ascending order, the fold of each), checked."""
     if is_traced(folds):
         raise TypeError("folds must be known outside jit: close over them")
-    if isinstance(folds, bool) or (np.ndim(folds) == 0 and not isinstance(folds, int | np.integer)):
-        raise TypeError(f"folds must be an integer, a sequence of arrays of rows or (n,) fold numbers, got {folds!r}")
-    if isinstance(folds, int | np.integer):
+    if isinstance(folds, int | np.integer) and not isinstance(folds, bool):
         if not 2 <= folds <= n:
             raise ValueError(f"folds = {folds} must lie between 2 and the number of rows, {n}")
         of_row = np.arange(n) % folds
-    elif isinstance(folds, list | tuple) and all(np.ndim(rows) == 1 for rows in folds):
+    elif isinstance(folds, list | tuple) and all(hasattr(rows, "__len__") for rows in folds):
         of_row = np.full(n, -1)
         for f, rows in enumerate(folds):
-            rows = check_distinct(check_index(rows, f"folds[{f}]"), f"folds[{f}]")
+            rows = np.asarray(check_distinct(check_index(rows, f"folds[{f}]"), f"folds[{f}]"))
             check_range(rows, n, f"folds[{f}]", "row")
             taken = rows[of_row[rows] >= 0]
             if taken.size:
@@ -349,7 +347,8 @@ def _folds(folds, n: int) -> tuple[np.ndarray, np.ndarray]:
     else:
         of_row = np.asarray(folds)
         if of_row.dtype.kind not in "iu" or of_row.shape != (n,):
-            raise ValueError(f"folds must hold one integer a row, shape ({n},), got {of_row.dtype} {of_row.shape}")
+            raise ValueError(f"folds must be a number of folds, a sequence of arrays of rows, or the fold of each row, "
+                             f"({n},) integers; got {of_row.dtype} of shape {of_row.shape}")  # fmt: skip
         if np.any(of_row < -1):
             i = int(np.argmax(of_row < -1))
             raise ValueError(f"folds[{i}] = {of_row[i]} is not a fold; -1 stands for none")

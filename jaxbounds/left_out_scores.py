@@ -1,5 +1,6 @@
 """Left-out scores on the host: by the cheapest certificate first, then up the ladder where a question is open."""
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -14,20 +15,21 @@ from jaxbounds.bounds import bound
 from jaxbounds.certificates import Cached, Curvature, Method, Pass, Theorem1
 from jaxbounds.certificates.leave_one_out import leave_one_out as closed_form
 from jaxbounds.certificates.removed import ball_applies, ball_scores, pass_applies, pass_scores
-from jaxbounds.changes import remove_rows
-from jaxbounds.decisions import Retrained
+from jaxbounds.changes import remove_rows, set_penalty
 from jaxbounds.host import HostMatrix, host_matrix
 from jaxbounds.kinds import Change
 from jaxbounds.logistic import Logistic
 from jaxbounds.matrix import Sparse
 from jaxbounds.model import Model
 from jaxbounds.pytree import in_float64, is_traced
+from jaxbounds.solvers.fit import FitWarning, refit
 from jaxbounds.sweeps import bound_each
 
 HOW = ("Cached", "Newton", "second order", "exact", "Theorem1", "Partial", "Pass", "Curvature", "refit")
-_FACTOR = 1e10  # n d min(n, d) up to which sparse data are worth a dense factor: a few seconds
+_FACTOR = 1e10  # n d min(n, d) up to which a dense factor is worth its time, a few seconds
 _LARGEST = 4000  # rows or columns of that factor
 _BLOCK = 256  # candidates at a time where every candidate sees the rows of the others
+_CG_STEPS = (5, 40)  # of the passes before retraining, which costs hundreds of products
 _TOLS = (1e-10, 1e-16)  # of retraining: usual, and float64's floor
 
 
@@ -82,7 +84,7 @@ def fold_scores(model: Model, rows, fold, method: Method, keep_n: bool, is_open:
             change, X = remove_rows(rows[at], keep_n), values[rows[at]]
             ends.cut(at, _pair(bound(model, change, method).scores(X)), _code(method))
             if is_open is not None:
-                _climb(model, change, X, at, rows, ends, is_open, _above(method))
+                _climb(model, change, X, at, rows, ends, is_open, _rungs(model, method))
         return ends.all()
 
     return _on_host(host, model, rows.size)
@@ -187,21 +189,30 @@ def _first(model: Model, rows, method: Method | None, keep_n: bool, ends: Ends, 
             return
 
 
-def _above(method: Method | None) -> list[Method]:
-    """The rungs above a method."""
-    ladder: list[Method] = [Pass(), Curvature()]
-    return ladder[next((k + 1 for k, rung in enumerate(ladder) if isinstance(method, type(rung))), 0) :]
+def _rungs(model: Model, above: Method | None) -> list[Method]:
+    """The methods stronger than one (None: all) that apply and are cheaper than retraining."""
+    n, d = model.alpha.shape[0], model.w.shape[0]
+    ladder: list[Method] = [Cached(), Pass(), *([Curvature()] if n * d * min(n, d) <= _FACTOR else [])]
+    first = next((k + 1 for k, rung in enumerate(ladder) if isinstance(above, type(rung))), 0)
+    return [rung for rung in ladder[first:] if rung.applies(model.problem)]
 
 
 def _settle(model: Model, rows, method: Method | None, keep_n: bool, ends: Ends, is_open: IsOpen, callback) -> None:
     """Up the ladder with the rows that are open: the pass in blocks, the rest row by row."""
-    open_rows = np.flatnonzero(is_open(ends.lower, ends.upper, rows))
-    told, rungs = _told(callback, open_rows.size), _above(method)
-    if pass_applies(model) and isinstance(rungs[0] if rungs else None, Pass) and open_rows.size:
-        found = pass_scores(model, rows[open_rows], keep_n, told=lambda done: told("Pass", done))
-        ends.cut(open_rows, found, _code(Pass()))
-        rungs = rungs[1:]
-    values = _values(model)
+
+    def still_open():
+        return np.flatnonzero(is_open(ends.lower, ends.upper, rows))
+
+    rungs = _rungs(model, Cached() if method is None else method)
+    if pass_applies(model) and any(isinstance(rung, Pass) for rung in rungs):
+        rungs = [rung for rung in rungs if not isinstance(rung, Pass)]
+        for steps in _CG_STEPS:
+            at = still_open()
+            told = _told(callback, at.size)
+            found = pass_scores(model, rows[at], keep_n, steps, lambda done, told=told: told("Pass", done))
+            ends.cut(at, found, _code(Pass()))
+    open_rows, values = still_open(), _values(model)
+    told = _told(callback, open_rows.size)
     for done, k in enumerate(open_rows):
         at = np.array([k])
         _climb(model, remove_rows(rows[at], keep_n), values[rows[at]], at, rows, ends, is_open, rungs)
@@ -209,12 +220,19 @@ def _settle(model: Model, rows, method: Method | None, keep_n: bool, ends: Ends,
             return
 
 
-def _climb(model: Model, change: Change, X, at, rows, ends: Ends, is_open: IsOpen, rungs) -> None:
+def _climb(model: Model, change: Change, X, at, rows, ends: Ends, is_open: IsOpen, rungs: list[Method]) -> None:
     """Bounds of one change, rung by rung and at last by retraining, until no row at `at` is open."""
-    asked = HostMatrix(X)
-    tries = [(_code(m), lambda m=m: bound(model, change, m)) for m in rungs if m.applies(model.problem)]
-    tries += [(HOW.index("refit"), lambda tol=tol: Retrained.of(model, change, tol)) for tol in _TOLS]
+    tries: list = [(_code(rung), lambda rung=rung: bound(model, change, rung)) for rung in rungs]
+    tries += [(HOW.index("refit"), lambda tol=tol: _retrained(model, change, tol)) for tol in _TOLS]
     for how, bounds in tries:
         if not np.any(is_open(ends.lower[at], ends.upper[at], rows[at])):
             return
-        ends.cut(at, _pair(bounds().scores(asked)), how)
+        ends.cut(at, _pair(bounds().scores(HostMatrix(X))), how)
+
+
+def _retrained(model: Model, change: Change, tol: float):
+    """Bounds around the model retrained without rows: what is left of its gap."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FitWarning)  # the floor may lie above tol: the bounds say so
+        new = refit(model, change, tol=tol)
+    return bound(new, set_penalty(new.problem.penalty), _rungs(model, None)[-1])
