@@ -358,7 +358,7 @@ def _half_ball(state: State, rows):
 
 def _mid_ball(model: Model, matrix: HostMatrix, rows, keep_n: bool):
     """What `Cached` says of each row's own score."""
-    if ball_applies(model):
+    if ball_applies(model) and model.alpha.size > 1:
         return ball_scores(to_host(model), rows, keep_n)
     from jaxbounds.batches import each_row_removed
     from jaxbounds.sweeps import bound_each
