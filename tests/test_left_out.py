@@ -99,7 +99,7 @@ CASES = [
 @pytest.mark.parametrize("loss, penalty, scale, wrap", CASES, ids=lambda value: getattr(value, "__name__", str(value)))
 def test_every_true_retrain_is_inside(loss, penalty, scale, wrap):
     model, widths = fit(loss, penalty, scale, wrap), {}
-    for keep_n in (False, True):
+    for keep_n in (False, True) if scale == "mean" else (False,):
         scores = truth(loss, penalty, scale, keep_n, single=wrap is single)
         for method in (None, jb.Theorem1(), jb.Cached(), jb.Partial(), jb.Pass()):
             if isinstance(method, jb.Pass) and loss == "hinge":
@@ -139,10 +139,10 @@ def test_a_tie_stays_open():
         assert (int(found.errors.lower), int(found.errors.upper)) == (0, 2)
 
 
-@pytest.mark.parametrize("loss", ["logistic", "huber"])
+@pytest.mark.parametrize("loss", ["logistic", pytest.param("huber", marks=pytest.mark.slow)])
 def test_an_intercept(loss):
     model, y = fit(loss, intercept=True, wrap=sp.csr_array), data(loss)[1]
-    rows, X = np.arange(0, N, 5), data(loss)[0]
+    rows, X = np.arange(0, N, 7), data(loss)[0]
     scores = np.full(N, np.nan)
     for k in rows:
         retrained = jb.refit(model, jb.remove_rows([k]), tol=1e-13)
@@ -201,8 +201,7 @@ def test_folds():
     assert_holds(keep, truth(loss, "l2", "mean", True, folds=4), loss)
 
 
-@pytest.mark.parametrize("wide", [False, True])
-@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("wide, sparse", [(False, True), (True, False)])
 def test_jit_equals_host(wide, sparse):
     model = fit("logistic", wrap=sp.csr_array if sparse else np.asarray)
 
@@ -227,9 +226,9 @@ def test_jit_equals_host(wide, sparse):
 
 def test_planted_flips_are_found():
     rng = np.random.default_rng(5)
-    X = rng.normal(size=(300, 6))
-    X[:, 0] += np.where(rng.random(300) < 0.5, 3.0, -3.0)
-    y, flipped = np.where(X[:, 0] > 0, 1.0, -1.0), rng.choice(300, 12, replace=False)
+    X = rng.normal(size=(120, D))
+    X[:, 0] += np.where(rng.random(120) < 0.5, 3.0, -3.0)
+    y, flipped = np.where(X[:, 0] > 0, 1.0, -1.0), rng.choice(120, 7, replace=False)
     y[flipped] *= -1
     for loss in ("logistic", "smoothed_hinge"):
         model = jb.fit(jb.Problem(LOSSES[loss](), jb.penalties.l2(0.05)), X, y)
