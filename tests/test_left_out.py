@@ -1,6 +1,7 @@
 """Leave-one-out, cross-validation and label errors against true retrains, by an independent solver or refit."""
 
 import functools
+from dataclasses import replace
 
 import jax
 import numpy as np
@@ -9,10 +10,14 @@ import pytest
 import scipy.sparse as sp
 
 import jaxbounds as jb
-from jaxbounds.array import to_host
+from jaxbounds.array import put, to_host
+from jaxbounds.certificates import crossings
+from jaxbounds.certificates.leave_one_out import EXACT, leave_one_out
 from jaxbounds.certificates.removed import ball_scores, pass_scores
 from jaxbounds.left_out import loss_range
 from jaxbounds.left_out_scores import HOW
+from jaxbounds.matrix import as_matrix
+from jaxbounds.model import Data, remember
 from jaxbounds.pytree import in_float64
 
 N, D = 24, 4
@@ -179,6 +184,84 @@ def test_the_pass_in_blocks_is_the_pass_row_by_row():
         alone = in_float64(pass_scores)(model, np.array([k]), False)
         for a, b in zip(together, alone, strict=True):
             np.testing.assert_allclose(a[k], b[0], rtol=1e-10)
+
+
+def test_active_sets_side_by_side_are_those_one_by_one(monkeypatch):
+    rng = np.random.default_rng(2)
+    X = rng.normal(size=(400, 12)) / 3
+    y = np.where(X[:, 0] + 0.5 * rng.normal(size=400) > 0, 1.0, -1.0)
+    for loss, target in (("smoothed_hinge", y), ("huber", X[:, 0] + rng.normal(size=400))):
+        model = jb.fit(jb.Problem(LOSSES[loss](), jb.penalties.l2(1e-3)), X, target, tol=1e-6)
+        together = leave_one_out(model)
+        with monkeypatch.context() as patch:
+            patch.setattr(crossings, "solve_many", lambda state, rows, *_: (np.zeros(rows.size),) * 2 + (rows < 0,))
+            alone = leave_one_out(model)
+        assert np.mean(together.how == EXACT) > 0.99
+        np.testing.assert_array_equal(together.how, alone.how)
+        np.testing.assert_allclose(together.lower, alone.lower, atol=1e-11)
+        np.testing.assert_allclose(together.upper - together.lower, alone.upper - alone.lower, rtol=0.1, atol=1e-13)
+
+
+def draw(rng):
+    """A hostile problem, its model at any pair (w, alpha), and the oracle's view of it."""
+    n, d, loss = int(rng.integers(2, 12)), int(rng.integers(1, 9)), str(rng.choice(list(LOSSES)))
+    X = rng.normal(size=(n, d)) * 10.0 ** rng.uniform(-3, 3)
+    X = X * 10.0 ** rng.uniform(-4, 4, (n, 1)) if rng.random() < 0.3 else X
+    X[rng.integers(n)] = X[rng.integers(n)] * rng.integers(0, 2)
+    X[rng.random(X.shape) < rng.choice([0.0, 0.6])] = 0.0
+    X = X.astype(rng.choice([np.float32, np.float64]))
+    score = X @ rng.normal(size=d)
+    score = score + rng.choice([0.0, 1.0]) * np.max(np.abs(score)) * rng.normal(size=n)
+    y = np.where(score > 0, 1.0, -1.0) if loss in oracle.MARGIN_LOSSES else score
+    lam, l1 = 10.0 ** rng.uniform(-5, 2) * (np.geomspace(1, 30, d) if rng.random() < 0.2 else 1.0), 0.0
+    penalty = jb.penalties.l2(lam)
+    if rng.random() < 0.3:
+        l1 = 10.0 ** rng.uniform(-4, 0)
+        penalty = jb.penalties.elastic_net(lam, l1)
+    weight, scale = rng.choice([0.1, 1.0, 5.0], n), str(rng.choice(["mean", "sum"]))
+    old = oracle.Problem(loss, X.astype(float), y, weight / (n if scale == "mean" else 1),
+                         "elastic_net" if l1 else "l2", PARAMS.get(loss), lam, l1)  # fmt: skip
+    w = rng.normal(size=d) * 10.0 ** rng.uniform(-3, 1)
+    if rng.random() < 0.7:
+        w = oracle.solve(old).w * (1 + 10.0 ** rng.uniform(-17, -0.5) * rng.normal(size=d))
+    w = w.astype(X.dtype)
+    alpha = oracle.loss_dual(loss, PARAMS.get(loss), old.coordinate(w.astype(float)))
+    alpha = alpha * (1 + 10.0 ** rng.uniform(-16, -1) * rng.normal(size=n))
+    alpha = np.clip(alpha, *oracle.loss_domain(loss, PARAMS.get(loss)))
+    matrix, problem = sp.csr_array(X) if rng.random() < 0.5 else X, jb.Problem(LOSSES[loss](), penalty, scale=scale)
+    model = in_float64(remember)(problem, put(Data(as_matrix(matrix), y, weight)), put(w), put(alpha))
+    return model, old, weight, scale
+
+
+@pytest.mark.slow
+def test_hostile_problems():
+    asked = 0
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        try:
+            model, old, weight, scale = draw(rng)
+        except ArithmeticError:
+            continue
+        keep_n, n = bool(rng.random() < 0.5), len(weight)
+        methods = [None, jb.Cached(), jb.Partial()] + [jb.Pass(int(rng.integers(1, 9)))] * (old.loss != "hinge")
+        found = [jb.leave_one_out(model, method, keep_n=keep_n) for method in methods]
+        for k in range(n):
+            kept = np.arange(n) != k
+            c = weight[kept] / (1 if scale == "sum" else n if keep_n else n - 1)
+            problem, x = replace(old, X=old.X[kept], y=old.y[kept], c=c), old.X[k]
+            try:
+                best = oracle.solve(problem)
+            except ArithmeticError:
+                continue
+            # the oracle's own distance from the optimum; extended precision leaves 1e-18 of the objective
+            length = float(np.sqrt(np.sum(x**2 / (problem.lam + np.zeros(x.size)))))
+            off = length * np.sqrt(2 * max(best.gap, 0.0) + 1e-18 * abs(best.primal))
+            off = off + 1e-14 * np.abs(x) @ np.abs(best.w)
+            for one in found:
+                asked += 1
+                lower, upper = float(one.scores.lower[k]), float(one.scores.upper[k])
+                assert lower <= upper and lower - off <= x @ best.w <= upper + off, (seed, k, one.used())
+    assert asked > 800
 
 
 def test_folds():

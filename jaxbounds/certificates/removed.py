@@ -63,11 +63,11 @@ def ball_scores(model: Model, rows, keep_n: bool) -> tuple[Any, Any]:
 def _unlisted(model: Model, rows, unit: float) -> Edit:
     """The removals of single rows, one a candidate, whose entries are not listed: v loses whole rows."""
     n, d, count = model.alpha.shape[0], model.w.shape[0], rows.shape[0]
-    none, nothing, one = np.zeros(0, np.int32), np.zeros(0), np.ones(count, np.int64)
+    none, nothing = np.zeros(0, np.int32), np.zeros(0)
     return Edit(
         rows, none, none, none, nothing, nothing, np.zeros(count, bool), model.rows.target[rows], np.zeros(count),
         np.ones(count, bool), np.zeros(0, bool), np.zeros(0, bool), np.full(count, unit), np.ones(count, bool),
-        model.problem.penalty, np.arange(count), np.zeros(0, np.int64), (one, one, one), n, d,
+        model.problem.penalty, np.arange(count), np.zeros(0, np.int64), (1, 1, 1), n, d,
         all_rows=False, all_cols=False, euclidean=True, rest=True, each_penalty=False,
     )  # fmt: skip
 
