@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from jaxbounds.array import on_host, put, to_host, xp
-from jaxbounds.bounds import Interval, check_method, labels_of, published
+from jaxbounds.bounds import Interval, check_method, published
 from jaxbounds.certificates import Cached, Method
 from jaxbounds.changes import check_distinct, check_index, remove_rows
 from jaxbounds.interfaces import Loss
@@ -14,7 +14,7 @@ from jaxbounds.kinds import check_range
 from jaxbounds.left_out_scores import HOW, fold_scores, label_open, row_scores
 from jaxbounds.model import Model
 from jaxbounds.pytree import in_float64, is_traced, pytree
-from jaxbounds.rounding import TINY, U, down, growth, up
+from jaxbounds.rounding import TINY, U, growth
 
 
 @pytree
@@ -257,11 +257,9 @@ def _judged(model: Model, rows, lower, upper, how) -> dict[str, Any]:
     errors, undecided = None, xp.zeros_like(how) > 0
     if classification:
         undecided = correct == 0
-        least, most = (xp.sum(mask).astype(np.int32) for mask in (correct < 0, correct <= 0))
-        errors = Interval(*put((least, most)))
-    scores, loss = _interval(lower, upper), _interval(*loss)
-    return {"rows": put(rows), "scores": scores, "loss": loss, "errors": errors, "labels": labels, "correct": correct,
-            "undecided": put(undecided), "how": put(how)}  # fmt: skip
+        errors = Interval(*(xp.sum(mask).astype(np.int32) for mask in (correct < 0, correct <= 0)))
+    known = {"rows": rows, "errors": errors, "labels": labels, "correct": correct, "undecided": undecided, "how": how}
+    return put(known) | {"scores": _interval(lower, upper), "loss": _interval(*loss)}
 
 
 @in_float64
@@ -270,14 +268,18 @@ def _facts(model: Model, rows, lower, upper) -> Any:
     loss, y = model.problem.loss, model.rows.target
     loss, y = (to_host(loss), np.asarray(y)[rows]) if on_host(model) else (loss, y[rows])
     low, high = loss_range(loss, lower, upper, y)
-    count = rows.size
-    size = xp.sum(xp.where(xp.isfinite(low), xp.abs(low), 0.0))
-    mean = (xp.sum(low) - growth(count + 8) * size) / count, up(xp.sum(high), count + 8) / count
-    mean = xp.where(mean[0] > 0, down(mean[0]), up(xp.abs(mean[0])) * xp.sign(mean[0])), mean[1]
+    mean = _mean(low, -1.0), _mean(high, 1.0)
     if not loss.classification:
         return mean, None, None
-    labels = labels_of(lower, upper)
-    return mean, labels, put(labels * xp.asarray(y).astype(np.int32))
+    labels = xp.where(lower > 0, 1, xp.where(upper < 0, -1, 0)).astype(np.int32)
+    return mean, labels, labels * y.astype(np.int32)
+
+
+def _mean(values, direction: float):
+    """The mean, moved in one direction by more than its rounding."""
+    count = values.shape[0]
+    size = xp.sum(xp.where(xp.isfinite(values), xp.abs(values), 0.0))
+    return (xp.sum(values) + direction * (growth(count + 16) * size + TINY)) / count
 
 
 def loss_range(loss: Loss, lower, upper, y):

@@ -354,6 +354,22 @@ def test_the_range_of_a_loss():
         assert np.all(low == 0) and np.all(np.isinf(high))
 
 
+def shifted_logistic(m):
+    return jax.numpy.logaddexp(0.0 * m, -m) - 3.0
+
+
+def test_a_users_loss_that_is_negative():
+    X, y, _ = data("logistic")
+    loss = jb.losses.from_margin(shifted_logistic, smoothness=0.25)
+    model = jb.fit(jb.Problem(loss, jb.penalties.l2(0.1)), X, y, tol=1e-9)
+    scores = truth("logistic", "l2", "mean", False, weighted=False)
+    mean = np.mean(np.logaddexp(0.0, -y * scores) - 3.0)
+    for method, width in ((None, 0.1), (jb.Pass(), 2e-3)):
+        found = jb.leave_one_out(model, method)
+        assert np.all(found.scores.lower <= scores) and np.all(scores <= found.scores.upper)
+        assert found.loss.lower <= mean <= found.loss.upper <= found.loss.lower + width
+
+
 def test_without_data_the_ball_still_answers():
     model = fit("logistic")
     bare, full = jb.leave_one_out(model.without_data()), jb.leave_one_out(model, jb.Cached())
