@@ -124,9 +124,10 @@ def _loose(state: Any, sets: Sets, omega, order, ranked):
     near = order[: front.max(initial=0)]
     last = inv.size.size - 1
     if inv.features is None:
-        at = np.hstack([sets.S, np.full((len(z), 1), last)])
-        weights = np.where(np.hstack([sets.live, np.ones((len(z), 1), bool)]), z, 0.0)
-        moves = -np.einsum("nbi,bi->nb", inv.kernel[near[:, None, None], at], weights)
+        weights = np.zeros((last + 1, len(z)))
+        np.add.at(weights, (sets.S, np.arange(len(z))[:, None]), np.where(sets.live, omega, 0.0))
+        weights[last] = 1.0
+        moves = -(inv.kernel[near] @ weights)
     else:
         D = np.einsum("bs,bsd->bd", np.where(sets.live, omega, 0.0), inv.features[sets.S]) + inv.features[last]
         moves = -(inv.features[near] @ D.T)
