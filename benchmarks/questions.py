@@ -1,8 +1,8 @@
 """What each sweep answers, and what it costs, against retraining and against the usual estimates of the same numbers.
 
 Leave-one-out against approximate leave-one-out, influence functions and scikit-learn; lambda against a grid of
-retrained models; deletions against attacks; label errors that were planted or really corrected. On digits and
-breast_cancer, and on LIBSVM or VW files given by --data. Run ``python benchmarks/questions.py`` (minutes) or ``--smoke``.
+retrained models; deletions against attacks; planted label errors. On digits and
+breast_cancer, and on LIBSVM or VW files given by --data. ``python benchmarks/questions.py`` takes minutes; ``--smoke``.
 """
 
 import time

@@ -19,6 +19,14 @@ from jaxbounds.changes import (
 )
 from jaxbounds.decisions import Decision, DistanceBelow, LabelsKnown, decide
 from jaxbounds.interop import from_sklearn, load_svmlight
+from jaxbounds.left_out import (
+    CrossValidation,
+    LabelErrors,
+    LeaveOneOut,
+    cross_validate,
+    find_label_errors,
+    leave_one_out,
+)
 from jaxbounds.model import Model
 from jaxbounds.problem import Problem
 from jaxbounds.solvers.fit import FitWarning, fit, refit
@@ -28,10 +36,11 @@ from jaxbounds.sweeps import EachBounds, bound_each
 __version__ = "0.1.0"
 
 __all__ = [
-    "Bounds", "Cached", "ChangeBatch", "Curvature", "Decision", "DistanceBelow", "EachBounds", "FitWarning", "Interval",
-    "LabelsKnown", "Model", "Partial", "Pass", "Problem", "SelfConcordant", "Status", "Theorem1", "add_columns",
-    "add_rows", "bound", "bound_each", "certificates", "combine", "decide", "each_penalty", "each_row_removed",
-    "each_target_flipped", "fit", "from_sklearn", "load_svmlight", "losses", "penalties", "refit", "remove_columns",
-    "remove_rows", "set_columns", "set_elements", "set_penalty", "set_rows", "set_targets", "set_weights", "solvers",
-    "stack", "testing", "with_factor",
+    "Bounds", "Cached", "ChangeBatch", "CrossValidation", "Curvature", "Decision", "DistanceBelow", "EachBounds",
+    "FitWarning", "Interval", "LabelErrors", "LabelsKnown", "LeaveOneOut", "Model", "Partial", "Pass", "Problem",
+    "SelfConcordant", "Status", "Theorem1", "add_columns", "add_rows", "bound", "bound_each", "certificates", "combine",
+    "cross_validate", "decide", "each_penalty", "each_row_removed", "each_target_flipped", "find_label_errors", "fit",
+    "from_sklearn", "leave_one_out", "load_svmlight", "losses", "penalties", "refit", "remove_columns", "remove_rows",
+    "set_columns", "set_elements", "set_penalty", "set_rows", "set_targets", "set_weights", "solvers", "stack",
+    "testing", "with_factor",
 ]  # fmt: skip

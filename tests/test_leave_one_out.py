@@ -320,8 +320,8 @@ def test_other_problems_get_the_mid_ball(case):
     model = pair(problem, X, y, 0.1 * np.ones(X.shape[1]), np.full(len(y), 0.5))
     found, rows = leave_one_out(model, [3, 7, 20]), [3, 7, 20]
     scores = jb.bound_each(model, jb.each_row_removed(model, rows), X[rows]).scores()
-    np.testing.assert_array_equal(found.lower, np.diag(np.asarray(scores.lower)))
-    np.testing.assert_array_equal(found.upper, np.diag(np.asarray(scores.upper)))
+    np.testing.assert_allclose(found.lower, np.diag(np.asarray(scores.lower)), rtol=1e-9)
+    np.testing.assert_allclose(found.upper, np.diag(np.asarray(scores.upper)), rtol=1e-9)
     assert np.all(found.how == WIDE)
 
 

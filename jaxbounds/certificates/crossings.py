@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxbounds.certificates.crossing_blocks import solve_many
 from jaxbounds.rounding import TINY, U, growth, norm_up, up
 
 _ROUNDS = 25  # growths of the active set
@@ -40,12 +41,14 @@ def solve(state: Any, rows, reach, m, m_pad, step):
     for part in np.array_split(np.argsort(front, kind="stable"), max(1, -(-rows.size // _CHUNK))):
         near = order[: front[part].max(initial=0)]
         stays = _stays(state, rows[part], near, m[part], m_pad[part])
-        for slot, kept in zip(part, stays.T, strict=True):
-            if kept.all():
-                centre[slot] = state.q[rows[slot]] + m[slot]
-                half[slot], exact[slot] = m_pad[slot] + state.pad[rows[slot]], True
-            else:
-                found = _active_set(state, rows[slot], order, ranked, near[~kept], m[slot])
+        still, kept = stays.all(axis=0), part[stays.all(axis=0)]
+        centre[kept] = state.q[rows[kept]] + m[kept]
+        half[kept], exact[kept] = m_pad[kept] + state.pad[rows[kept]], True
+        part, crossed = part[~still], ~stays[:, ~still]
+        centre[part], half[part], exact[part] = solve_many(state, rows[part], order, ranked, near, crossed, m[part])
+        for slot, crosses in zip(part, crossed.T, strict=True):
+            if not exact[slot]:
+                found = _active_set(state, rows[slot], order, ranked, near[crosses], m[slot])
                 centre[slot], half[slot], exact[slot] = found
     return centre, half, exact
 

@@ -25,6 +25,7 @@ import numpy as np
 
 from jaxbounds.array import to_host
 from jaxbounds.certificates.crossings import solve
+from jaxbounds.certificates.removed import ball_applies, ball_scores
 from jaxbounds.certificates.whitened import Inverse, block_terms, blocks, inverse
 from jaxbounds.host import HostMatrix, host_matrix
 from jaxbounds.logistic import Logistic
@@ -357,6 +358,8 @@ def _half_ball(state: State, rows):
 
 def _mid_ball(model: Model, matrix: HostMatrix, rows, keep_n: bool):
     """What `Cached` says of each row's own score."""
+    if ball_applies(model) and model.alpha.size > 1:
+        return ball_scores(to_host(model), rows, keep_n)
     from jaxbounds.batches import each_row_removed
     from jaxbounds.sweeps import bound_each
 

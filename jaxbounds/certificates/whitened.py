@@ -89,16 +89,16 @@ def block_terms(n: int) -> int:
     return len(parts) + parts[0].stop + 2
 
 
-def _whiten(make, size: int):
-    """(T, rows T x, blur of the rows, eps) from make(T) -> (T H T^T, ...); None if eps < 1 cannot be had."""
-    T = np.eye(size)
+def _whiten(make, product):
+    """(T, rows T x, blur of the rows, eps) from H and make(T) -> (T H T^T, ...); None if eps < 1 cannot be had."""
+    T = np.eye(len(product))
     for _ in range(5):  # each factor takes away what rounding left of the last one's condition
-        product = make(T)[0]
         try:
             T = solve_triangular(_cholesky(product), T, lower=True)
         except (np.linalg.LinAlgError, ValueError):
             return None
         made = make(T)
+        product = made[0]
         if made[-1] <= _GOOD:
             break
     return (T, *made[1:]) if made[-1] <= 0.1 else None
@@ -124,6 +124,14 @@ def _row_norms(A):
     return norm_up(np.einsum("ij,ij->i", A, A), A.shape[1])
 
 
+def _gram(Y, weight):
+    """Y^T diag(weight) Y, summed over blocks of rows."""
+    gram = np.zeros((Y.shape[1], Y.shape[1]))
+    for part in blocks(len(Y)):
+        gram += Y[part].T @ (weight[part, None] * Y[part])
+    return gram
+
+
 def _whitened(X, weight, ridge, weight_error, last, last_error) -> Inverse | None:
     n, d = X.shape
     long, short, size = block_terms(n), growth(d + 2), np.abs(X)
@@ -132,9 +140,7 @@ def _whitened(X, weight, ridge, weight_error, last, last_error) -> Inverse | Non
         """(T H T^T, features, their errors, bound on ||T H T^T - I||)."""
         Y = X @ T.T
         blur = up(short * _row_norms(size @ np.abs(T).T), d)
-        gram = np.zeros((d, d))
-        for part in blocks(n):
-            gram += Y[part].T @ (weight[part, None] * Y[part])
+        gram = _gram(Y, weight)
         first, TR = gram, T * ridge
         gram = gram + TR @ T.T
         off = _frobenius(gram - np.eye(d))
@@ -145,7 +151,7 @@ def _whitened(X, weight, ridge, weight_error, last, last_error) -> Inverse | Non
         eps = off + rounding + 2 * spread * top + spread**2
         return gram, Y, blur, float(up(eps + 1.1 * weight_error * (1 + eps), 16))
 
-    found = _whiten(make, d)
+    found = _whiten(make, _gram(X, weight) + np.diag(ridge))
     if found is None:
         return None
     T, Y, blur, eps = found
@@ -182,7 +188,7 @@ def _kernel(X, weight, ridge, weight_error, last, last_error) -> Inverse | None:
         eps = _frobenius(product - np.eye(n)) + rounding
         return product, float(up((eps + first) / max(1 - first, 1e-300), 16))
 
-    found = _whiten(make, n)
+    found = _whiten(make, M)
     if found is None:
         return None
     T, eps = found

@@ -1,0 +1,364 @@
+"""Predictions of models retrained without a row or a fold, with guarantees: `leave_one_out`, `cross_validate`."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from jaxbounds.array import on_host, put, to_host, xp
+from jaxbounds.bounds import Interval, check_method, published
+from jaxbounds.certificates import Cached, Method
+from jaxbounds.changes import check_distinct, check_index, remove_rows
+from jaxbounds.interfaces import Loss
+from jaxbounds.kinds import check_range
+from jaxbounds.left_out_scores import HOW, fold_scores, label_open, row_scores
+from jaxbounds.model import Model
+from jaxbounds.pytree import in_float64, is_traced, pytree
+from jaxbounds.rounding import TINY, U, growth
+
+
+@pytree
+class LeaveOneOut:
+    """What the models retrained without one row say of that row, certified.
+
+    Attributes:
+        rows: (m,) the rows.
+        scores: Interval (m,) for x_i.w + b of the model retrained without row i.
+        loss: Interval for the mean of l(x_i.w + b, y_i) over these rows, not weighted.
+        errors: Interval of two int32: how many of these rows get a score of the wrong sign; None for regression.
+        labels: (m,) int32 certified predictions +1, -1, or 0 where the interval holds 0; None for regression.
+        correct: (m,) int32: +1 the prediction is certainly y_i, -1 certainly not, 0 undecided; None for regression.
+        undecided: (m,) bool: whether the prediction is right is not certain; all False for regression.
+        how: (m,) int8 what decided, or spoke last of, each row: an index into `jaxbounds.left_out_scores.HOW`.
+
+    Example:
+        >>> import numpy as np, jaxbounds as jb
+        >>> problem = jb.Problem(jb.losses.smoothed_hinge(0.5), jb.penalties.l2(0.1))
+        >>> left_out = jb.leave_one_out(jb.fit(problem, np.eye(3), np.array([1, -1, 1])))
+        >>> left_out.used(), left_out.undecided.tolist()
+        ({'exact': 3}, [True, True, True])
+    """
+
+    rows: Any
+    scores: Any
+    loss: Any
+    errors: Any
+    labels: Any
+    correct: Any
+    undecided: Any
+    how: Any
+
+    def used(self) -> dict[str, int]:
+        """How many rows each method answered (host only)."""
+        counts = np.bincount(np.asarray(self.how), minlength=len(HOW))
+        return {name: int(count) for name, count in zip(HOW, counts, strict=True) if count}
+
+
+@pytree
+class CrossValidation(LeaveOneOut):
+    """What the models retrained without one fold say of the fold's rows, certified; fields as in `LeaveOneOut`.
+
+    Attributes:
+        fold: (m,) the fold of each row of `rows`, the one that its score is retrained without.
+
+    Example:
+        >>> import numpy as np, jaxbounds as jb
+        >>> model = jb.fit(jb.Problem(jb.losses.logistic(), jb.penalties.l2(0.1)), np.eye(4), np.array([1, 1, -1, 1]))
+        >>> jb.cross_validate(model, 2).fold.tolist()
+        [0, 1, 0, 1]
+    """
+
+    fold: Any
+
+
+@pytree
+class LabelErrors:
+    """Rows whose own left-out prediction certainly disagrees with their target, the surest first.
+
+    Attributes:
+        rows: (k,) the rows.
+        margin: (k,) guaranteed size of the disagreement: y_i s_i <= -margin_i, or |s_i - y_i| >= threshold + margin_i.
+        scores: Interval (k,) of their left-out scores s_i.
+        undecided: rows of which these bounds do not say whether they disagree.
+
+    Example:
+        >>> import numpy as np, jaxbounds as jb
+        >>> X, y = np.array([[1.0], [2.0], [-1.0], [-2.0], [1.5]]), np.array([1, 1, -1, -1, -1])
+        >>> model = jb.fit(jb.Problem(jb.losses.logistic(), jb.penalties.l2(0.1)), X, y)
+        >>> jb.find_label_errors(model).rows.tolist()
+        [4]
+    """
+
+    rows: Any
+    margin: Any
+    scores: Any
+    undecided: Any
+
+
+def leave_one_out(
+    model: Model,
+    method: Method | None = None,
+    rows=None,
+    *,
+    keep_n: bool = False,
+    resolve: bool = False,
+    callback: Callable | None = None,
+) -> LeaveOneOut:
+    """The score of each row in the model retrained without that row, without retraining.
+
+    By default in closed form where there is one (logistic, squared and piecewise quadratic losses with an L2 penalty
+    and no intercept; one factorisation for all rows; sparse data only while that is cheap), else by the mid ball. That
+    costs O(1) a row under L2, O(d) for other penalties in mean scale, and some products with the data with an
+    intercept. `used()` says which it was. Inside jit it runs as a callback to the host.
+
+    Args:
+        model: from `fit`; inexact training only widens the intervals.
+        method: `Cached()`, `Partial()`, `Pass()` (batched over rows: blocks of them share the products with the data),
+            `Curvature()`, or None to choose.
+        rows: (m,) integers, all rows by default.
+        keep_n: as in `remove_rows`.
+        resolve: settle rows whose label is open by `Pass`, `Curvature` and at last by retraining without them (host
+            only). What stays open is a tie in float64.
+        callback: called with a dict of `method`, `done`, `total` as rows are done; return True to stop, which leaves
+            the other rows as they are (host only).
+
+    Returns:
+        LeaveOneOut.
+
+    Raises:
+        TypeError: an argument has the wrong kind. ValueError: a row is out of range or repeated, the method does not
+        apply, the model has only one row, or lacks the data that the method needs.
+
+    Example:
+        >>> import numpy as np, jaxbounds as jb
+        >>> X = np.array([[1.0], [1.0], [2.0]])
+        >>> model = jb.fit(jb.Problem(jb.losses.squared(), jb.penalties.l2(1.0), scale="sum"), X, np.array([1.0, 2, 2]))
+        >>> jb.leave_one_out(model).scores.upper.round(6).tolist()
+        [1.0, 0.833333, 2.0]
+
+    Source: Hanada et al. 2016, section 5 (leave-one-out); Rad and Maleki 2020 for the closed form.
+    """
+    rows, method = _checked(model, method, rows, resolve, callback)
+    is_open = label_open if resolve and model.problem.loss.classification else None
+    return LeaveOneOut(**_judged(model, rows, *row_scores(model, rows, method, keep_n, is_open, callback)))
+
+
+def cross_validate(
+    model: Model, folds, method: Method | None = None, *, keep_n: bool = False, resolve: bool = False
+) -> CrossValidation:
+    """The score of each row in the model retrained without that row's fold, without retraining.
+
+    Args:
+        model: from `fit`, with its data.
+        folds: k for k folds with row i in fold i mod k; a sequence of arrays of rows, no row twice; or (n,) integers,
+            the fold of each row, -1 for none.
+        method: as in `bound`, `Cached()` by default.
+        keep_n: as in `remove_rows`.
+        resolve: settle rows whose label is open by `Pass`, `Curvature` and at last by retraining without their fold
+            (host only).
+
+    Returns:
+        CrossValidation, its rows in ascending order.
+
+    Raises:
+        TypeError: an argument has the wrong kind. ValueError: a row is out of range or in two folds, a fold is empty or
+        holds all rows, the method does not apply, or the model has no data.
+
+    Example:
+        >>> import numpy as np, jaxbounds as jb
+        >>> X, y = np.array([[1.0], [1.0], [2.0], [-2.0]]), np.array([1, 1, 1, -1])
+        >>> model = jb.fit(jb.Problem(jb.losses.logistic(), jb.penalties.l2(1.0)), X, y)
+        >>> jb.cross_validate(model, 2, jb.Curvature()).correct.tolist()
+        [1, 1, 1, 1]
+    """
+    _, method = _checked(model, method, None, resolve, None)
+    if model.data is None:
+        raise ValueError("cross_validate needs a model with its data")
+    rows, fold = _folds(folds, model.alpha.shape[0])
+    is_open = label_open if resolve and model.problem.loss.classification else None
+    ends = fold_scores(model, rows, fold, Cached() if method is None else method, keep_n, is_open)
+    return CrossValidation(**_judged(model, rows, *ends), fold=put(fold))
+
+
+def find_label_errors(
+    model: Model,
+    method: Method | None = None,
+    rows=None,
+    *,
+    threshold: float | None = None,
+    keep_n: bool = False,
+    resolve: bool = False,
+    callback: Callable | None = None,
+) -> LabelErrors:
+    """Rows that the model retrained without them certainly contradicts (host only).
+
+    Classification: y_i s_i < 0 for the left-out score s_i. Regression: |s_i - y_i| > threshold.
+
+    Args:
+        model, method, rows, keep_n, callback: as in `leave_one_out`.
+        threshold: for regression, in units of the target.
+        resolve: settle rows that are open, as in `leave_one_out`.
+
+    Returns:
+        LabelErrors, by falling guaranteed margin.
+
+    Raises:
+        TypeError: inside jit (the number of rows found is not known there: use `leave_one_out`), or an argument has the
+        wrong kind. ValueError: as in `leave_one_out`; a threshold is missing, negative, or given for labels.
+
+    Example:
+        >>> import numpy as np, jaxbounds as jb
+        >>> X, y = np.arange(1.0, 9.0)[:, None], np.array([1, 2, 3, 9, 5, 6, 7, 8.0])
+        >>> model = jb.fit(jb.Problem(jb.losses.huber(1.0), jb.penalties.l2(1e-3)), X, y)
+        >>> jb.find_label_errors(model, threshold=2.0).rows.tolist()
+        [3]
+    """
+    rows, method = _checked(model, method, rows, resolve, callback)
+    if is_traced(model):
+        raise TypeError("find_label_errors runs on the host: inside jit the number of rows is not known; "
+                        "use leave_one_out(model).correct there")  # fmt: skip
+    classification, y = model.problem.loss.classification, np.asarray(model.rows.target)
+    if classification and threshold is not None:
+        raise ValueError("threshold is for regression; labels disagree where the score has the wrong sign")
+    if not classification and (threshold is None or not threshold >= 0 or np.isinf(threshold)):
+        raise ValueError(f"threshold must be a finite number >= 0 in units of the target, got {threshold!r}")
+
+    def margins(lower, upper, rows):
+        """(least, largest) disagreement beyond what is allowed."""
+        target = y[rows]
+        if classification:
+            return np.where(target > 0, -upper, lower), np.where(target > 0, -lower, upper)
+        apart, far = np.maximum(lower - target, target - upper), np.maximum(upper - target, target - lower)
+        slack = 4 * U * (np.abs(target) + threshold) + TINY
+        apart, far = apart - threshold, far - threshold
+        return apart - 4 * U * np.abs(apart) - slack, far + 4 * U * np.abs(far) + slack
+
+    def is_open(lower, upper, rows):
+        least, most = margins(lower, upper, rows)
+        return ~(least > 0) & ~(most < 0)
+
+    lower, upper, _ = row_scores(model, rows, method, keep_n, is_open if resolve else None, callback)
+    least, _ = margins(lower, upper, rows)
+    found = np.flatnonzero(least > 0)
+    found = found[np.argsort(-least[found], kind="stable")]
+    found_rows, margin, still = put((rows[found], least[found], rows[is_open(lower, upper, rows)]))
+    return LabelErrors(found_rows, margin, _interval(lower[found], upper[found]), still)
+
+
+@published
+def _interval(*ends):
+    return ends
+
+
+def _judged(model: Model, rows, lower, upper, how) -> dict[str, Any]:
+    """The fields of LeaveOneOut."""
+    classification = model.problem.loss.classification
+    loss, labels, correct = _facts(model, rows, lower, upper)
+    errors, undecided = None, xp.zeros_like(how) > 0
+    if classification:
+        undecided = correct == 0
+        errors = Interval(*(xp.sum(mask).astype(np.int32) for mask in (correct < 0, correct <= 0)))
+    known = {"rows": rows, "errors": errors, "labels": labels, "correct": correct, "undecided": undecided, "how": how}
+    return put(known) | {"scores": _interval(lower, upper), "loss": _interval(*loss)}
+
+
+@in_float64
+def _facts(model: Model, rows, lower, upper) -> Any:
+    """((least, largest) mean loss, certain labels, whether they are right: +1, -1, or 0)."""
+    loss, y = model.problem.loss, model.rows.target
+    loss, y = (to_host(loss), np.asarray(y)[rows]) if on_host(model) else (loss, y[rows])
+    low, high = loss_range(loss, lower, upper, y)
+    mean = _mean(low, -1.0), _mean(high, 1.0)
+    if not loss.classification:
+        return mean, None, None
+    labels = xp.where(lower > 0, 1, xp.where(upper < 0, -1, 0)).astype(np.int32)
+    return mean, labels, labels * y.astype(np.int32)
+
+
+def _mean(values, direction: float):
+    """The mean, moved in one direction by more than its rounding."""
+    count = values.shape[0]
+    size = xp.sum(xp.where(xp.isfinite(values), xp.abs(values), 0.0))
+    return (xp.sum(values) + direction * (growth(count + 16) * size + TINY)) / count
+
+
+def loss_range(loss: Loss, lower, upper, y):
+    """(lower bound of the least, upper bound of the largest) loss of scores in an interval.
+
+    A convex function is largest at an end, and above both its tangents at the ends.
+    """
+    q = loss.coordinate(lower, y), loss.coordinate(upper, y)
+    left, right = xp.minimum(*q), xp.maximum(*q)
+    if not loss.classification:  # s - y rounds
+        left, right = left - 2 * U * xp.abs(left) - TINY, right + 2 * U * xp.abs(right) + TINY
+    f_left, f_right, width = loss.value(left, y), loss.value(right, y), right - left
+    a_left, a_right = loss.dual(left, y), loss.dual(right, y)  # -l'
+    # tangents f_left - a_left z and f_right + a_right (width - z) meet if the first falls and the second rises
+    meet = a_left * f_right - a_right * f_left + a_left * a_right * width
+    meet = meet / xp.where(a_left > a_right, a_left - a_right, 1.0)
+    least = xp.where(a_left <= 0, f_left, xp.where(a_right >= 0, f_right, meet))
+    slack = 64 * U * (xp.abs(f_left) + xp.abs(f_right) + (xp.abs(a_left) + xp.abs(a_right)) * width) + TINY
+    most = xp.maximum(f_left, f_right) + 64 * U * xp.maximum(xp.abs(f_left), xp.abs(f_right)) + TINY
+    least, floor = least - slack, 0.0 if loss.nonnegative else -xp.inf
+    return xp.where(least > floor, least, floor), xp.where(xp.isnan(most), xp.inf, most)
+
+
+# ---------------------------------------------------------------- arguments
+
+
+@in_float64
+def _checked(model, method, rows, resolve: bool, callback) -> tuple[np.ndarray, Method | None]:
+    """Checked rows and method."""
+    if not isinstance(model, Model):
+        raise TypeError(f"model must come from fit, got {type(model).__name__}")
+    if is_traced(rows):
+        raise TypeError("rows must be known outside jit: close over them, or take all rows")
+    n = model.alpha.shape[0]
+    if n < 2:
+        raise ValueError("the model has one row: no row is left without it")
+    if method is not None:
+        check_method(method, model.problem, remove_rows([0]))
+    if is_traced(model) and (resolve or callback is not None):
+        raise TypeError("resolve and callback retrain or report on the host; leave them out inside jit")
+    if resolve and model.data is None:
+        raise ValueError("resolve retrains, which needs the data, and this model was stored without it")
+    if rows is None:
+        return np.arange(n, dtype=np.int32), method
+    rows = check_index(rows, "rows")
+    check_range(rows, n, "rows", "row")
+    return np.asarray(check_distinct(rows, "rows")), method
+
+
+@in_float64
+def _folds(folds, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """(rows in ascending order, the fold of each), checked."""
+    if is_traced(folds):
+        raise TypeError("folds must be known outside jit: close over them")
+    if isinstance(folds, int | np.integer) and not isinstance(folds, bool):
+        if not 2 <= folds <= n:
+            raise ValueError(f"folds = {folds} must lie between 2 and the number of rows, {n}")
+        of_row = np.arange(n) % folds
+    elif isinstance(folds, list | tuple) and all(hasattr(rows, "__len__") for rows in folds):
+        of_row = np.full(n, -1)
+        for f, rows in enumerate(folds):
+            rows = np.asarray(check_distinct(check_index(rows, f"folds[{f}]"), f"folds[{f}]"))
+            check_range(rows, n, f"folds[{f}]", "row")
+            taken = rows[of_row[rows] >= 0]
+            if taken.size:
+                raise ValueError(f"row {taken[0]} is in folds {of_row[taken[0]]} and {f}; name it in one")
+            of_row[rows] = f
+    else:
+        of_row = np.asarray(folds)
+        if of_row.dtype.kind not in "iu" or of_row.shape != (n,):
+            raise ValueError(f"folds must be a number of folds, a sequence of arrays of rows, or the fold of each row, "
+                             f"({n},) integers; got {of_row.dtype} of shape {of_row.shape}")  # fmt: skip
+        if np.any(of_row < -1):
+            i = int(np.argmax(of_row < -1))
+            raise ValueError(f"folds[{i}] = {of_row[i]} is not a fold; -1 stands for none")
+    rows = np.flatnonzero(of_row >= 0).astype(np.int32)
+    fold = of_row[rows].astype(np.int32)
+    if not rows.size:
+        raise ValueError("folds hold no row")
+    if rows.size == n and np.all(fold == fold[0]):
+        raise ValueError("a fold holds all rows: none is left to train on")
+    return rows, fold
