@@ -2,6 +2,7 @@
 
 from jaxbounds import certificates, losses, penalties, solvers, testing
 from jaxbounds.batches import ChangeBatch, each_penalty, each_row_removed, each_target_flipped, stack
+from jaxbounds.best_penalty import BestPenalty, best_penalty
 from jaxbounds.bounds import Bounds, Interval, bound
 from jaxbounds.certificates import Cached, Curvature, Partial, Pass, Theorem1
 from jaxbounds.changes import (
@@ -20,6 +21,7 @@ from jaxbounds.changes import (
 from jaxbounds.decisions import Decision, DistanceBelow, LabelsKnown, decide
 from jaxbounds.interop import from_sklearn, load_svmlight
 from jaxbounds.model import Model
+from jaxbounds.penalty_path import Path, PenaltySweep, fit_path, penalty_sweep
 from jaxbounds.problem import Problem
 from jaxbounds.solvers.fit import FitWarning, fit, refit
 from jaxbounds.status import Status
@@ -28,10 +30,11 @@ from jaxbounds.sweeps import EachBounds, bound_each
 __version__ = "0.1.0"
 
 __all__ = [
-    "Bounds", "Cached", "ChangeBatch", "Curvature", "Decision", "DistanceBelow", "EachBounds", "FitWarning",
-    "Interval", "LabelsKnown", "Model", "Partial", "Pass", "Problem", "Status", "Theorem1", "add_columns",
-    "add_rows", "bound", "bound_each", "certificates", "combine", "decide", "each_penalty", "each_row_removed",
-    "each_target_flipped", "fit", "from_sklearn", "load_svmlight", "losses", "penalties", "refit",
-    "remove_columns", "remove_rows", "set_columns", "set_elements", "set_penalty", "set_rows", "set_targets",
-    "set_weights", "solvers", "stack", "testing",
+    "BestPenalty", "Bounds", "Cached", "ChangeBatch", "Curvature", "Decision", "DistanceBelow", "EachBounds",
+    "FitWarning", "Interval", "LabelsKnown", "Model", "Partial", "Pass", "Path", "PenaltySweep", "Problem",
+    "Status", "Theorem1", "add_columns", "add_rows", "best_penalty", "bound", "bound_each", "certificates",
+    "combine", "decide", "each_penalty", "each_row_removed", "each_target_flipped", "fit", "fit_path",
+    "from_sklearn", "load_svmlight", "losses", "penalties", "penalty_sweep", "refit", "remove_columns",
+    "remove_rows", "set_columns", "set_elements", "set_penalty", "set_rows", "set_targets", "set_weights",
+    "solvers", "stack", "testing",
 ]  # fmt: skip
