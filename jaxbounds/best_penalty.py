@@ -14,7 +14,7 @@ from jaxbounds.model import Data, Model
 from jaxbounds.penalties import L2, ElasticNet, Penalty, elastic_net, l2
 from jaxbounds.penalty_search import Range, Search
 from jaxbounds.problem import Problem, as_number, as_sample_weight, as_targets
-from jaxbounds.pytree import is_traced, pytree
+from jaxbounds.pytree import in_float64, is_traced, pytree
 from jaxbounds.rounding import U
 
 
@@ -65,9 +65,9 @@ def best_penalty(
     fraction of validation rows that are certainly wrong; the interval with the least bound is cut at its logarithmic
     middle, where the next model is trained, until no bound is more than eps below the best trained model.
 
-    For a single trained model at lam0 with F = 0 and delta = 0 the trial point is w itself, u = w/c at lam = c lam0, and
-    the cell's ball is the one of the lambda change: centre w (1 + 1/c)/2, radius ||w|| |1 - 1/c|/2, a hull of its two
-    ends because the score's bound is convex in 1/lam. Interpolation makes the radius second order in the interval.
+    With the trial point p = w of a model trained exactly at lam0, u = w/c at lam = c lam0, and the ball is the one of a
+    lambda change: centre w (1 + 1/c)/2, radius ||w|| |1 - 1/c|/2. The end of a score's interval is convex in 1/lam, so
+    that a cell's is the hull of the two ends. Interpolating between models makes the radius second order.
 
     Args:
         problem: loss, penalty (L2 or elastic net), scale, intercept; or a trained model, where training starts.
@@ -119,7 +119,8 @@ def best_penalty(
     for name, value, least in (("max_models", max_models, 4), ("cells", cells, 1)):
         if not isinstance(value, int | np.integer) or value < least:
             raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
-    matrix, test = as_matrix(X), matrix_of(X_val, True, "X_val")
+    matrix = as_matrix(X)
+    test: Any = matrix_of(X_val, True, "X_val")
     n, d = matrix.shape
     if test.shape[1] != d:
         raise ValueError(f"X_val must have {d} columns like X, got {test.shape[1]}")
@@ -137,24 +138,24 @@ def best_penalty(
         ends = [span.at(np.array([getattr(piece, side) for _, _, piece in pieces])) for side in ("low", "high")]
         lam, l1 = (publish(ends[0][:, k], ends[1][:, k], wide) for k in (0, 1))
         found = Pieces(lam, l1, publish(np.array([lower for lower, _, _ in pieces]), np.zeros(()), wide).lower)
-        error = publish(*map(np.asarray, search.measures[best]), wide)
+        low, high = search.measures[best]
+        error = publish(np.asarray(low), np.asarray(high), wide)
         model = search.models[best]
-    return BestPenalty(
-        model.problem.penalty, model, error, search.lower, len(search.models), found, int(status)
-    )
+    return BestPenalty(model.problem.penalty, model, error, search.lower, len(search.models), found, int(status))
 
 
-def _range(penalty: Penalty, lo, hi, fixed_ratio: bool, d: int) -> Range:
+@in_float64
+def _range(penalty: Any, lo, hi, fixed_ratio: bool, d: int) -> Range:
     """The range of penalties from lo to hi, checked."""
     if not isinstance(penalty, L2 | ElasticNet):
         raise ValueError(
             f"best_penalty needs an L2 or elastic net penalty, and {penalty.name} is neither: no bound that holds for "
             "every lambda of an interval is known for it; use fit_path on a grid"
         )
-    ends = [_end(penalty, value, name, fixed_ratio) for value, name in ((lo, "lo"), (hi, "hi"))]
-    lam, l1 = _parameter("lam", *(end.lam for end in ends), d), None
+    low_end, high_end = (_end(penalty, value, name, fixed_ratio) for value, name in ((lo, "lo"), (hi, "hi")))
+    lam, l1 = _parameter("lam", low_end.lam, high_end.lam, d), None
     if isinstance(penalty, ElasticNet):
-        l1 = _parameter("l1", *(end.l1 for end in ends), d)
+        l1 = _parameter("l1", low_end.l1, high_end.l1, d)
     low, high = (np.array([lam[0][k], 0.0 if l1 is None else l1[0][k]]) for k in (0, 1))
     if np.any(low > high):
         raise ValueError("lo must not be above hi")
@@ -163,20 +164,21 @@ def _range(penalty: Penalty, lo, hi, fixed_ratio: bool, d: int) -> Range:
     return Range(low, high, lam[1], None if l1 is None else 1.0 if l1[1] is None else l1[1], bool(fixed_ratio))
 
 
-def _end(penalty: Penalty, value, name: str, fixed_ratio: bool) -> Any:
+def _end(penalty: Any, value, name: str, fixed_ratio: bool) -> Any:
     """An end of the range as a penalty."""
     if isinstance(value, Penalty):
         if type(value) is not type(penalty):
             raise ValueError(f"{name} must be a penalty of the problem's kind ({penalty.name}), got {value.name}")
         return value
     if np.ndim(penalty.lam) or np.ndim(getattr(penalty, "l1", 0.0)):
-        raise ValueError(f"{name} must be a penalty here, since the problem's has a parameter of its own for each column")
+        raise ValueError(f"{name} must be a penalty here: the problem's has a parameter of its own for each column")
     lam = float(as_number(value, name))
     if not lam > 0:
         raise ValueError(f"{name} = {value} must be positive")
     if isinstance(penalty, L2):
         return l2(lam)
-    return elastic_net(lam, lam * (penalty.l1 / penalty.lam) if fixed_ratio else penalty.l1)
+    l1 = float(penalty.l1)
+    return elastic_net(lam, lam * (l1 / float(penalty.lam)) if fixed_ratio else l1)
 
 
 def _parameter(name: str, low, high, d: int):

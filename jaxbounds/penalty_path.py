@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from jaxbounds.array import on_host, to_host, xp
-from jaxbounds.batches import each_penalty, size_of
+from jaxbounds.batches import candidate, each_penalty, size_of
 from jaxbounds.bounds import publish
 from jaxbounds.certificates import Method
 from jaxbounds.host import host_matrix, matrix_of
@@ -125,10 +125,12 @@ def fit_path(
 
 def each_of(penalties) -> list[Penalty]:
     """A sequence of penalties, or one with a leading axis, as a list."""
+    penalties = penalties if isinstance(penalties, Penalty) else list(penalties)
     changes: Any = each_penalty(penalties)  # checks them
-    if not isinstance(penalties, Penalty):
-        return list(penalties)
-    return [jax.tree.map(lambda leaf: leaf[k], penalties) for k in range(size_of(changes))]
+    if isinstance(penalties, list):
+        return penalties
+    singles: Any = [candidate(changes, k) for k in range(size_of(changes))]
+    return [change.penalty for change in singles]
 
 
 def penalty_sweep(
@@ -156,7 +158,7 @@ def penalty_sweep(
         PenaltySweep; `errors` is None for regression losses.
 
     Raises:
-        TypeError: an argument has the wrong kind. ValueError: shapes or labels do not fit, or the method does not apply.
+        TypeError: an argument has the wrong kind. ValueError: shapes or labels do not fit, the method does not apply.
 
     Example:
         >>> import jax, numpy as np, jaxbounds as jb
@@ -195,7 +197,7 @@ def _models(model) -> tuple:
         raise ValueError("model is an empty sequence; pass at least one trained model")
     for k, one in enumerate(models):
         if not isinstance(one, Model):
-            raise TypeError(f"model must come from fit or be a sequence of such models, got {type(one).__name__} at {k}")
+            raise TypeError(f"model must be one from fit, or a sequence of them; model[{k}] is {type(one).__name__}")
         if one.w.shape != models[0].w.shape or one.alpha.shape != models[0].alpha.shape:
             raise ValueError(f"model[{k}] was trained on data of another shape than model[0]")
     return models

@@ -38,14 +38,14 @@ class Range:
 
     @property
     def free(self) -> tuple[int, ...]:
-        """The parameters that are cut: one if the range is a curve."""
+        """The parameters that are cut: one if the range is a curve, none if it is a point."""
         moving = tuple(int(k) for k in np.flatnonzero(self.high > self.low))
-        return (0,) if self.ray or not moving else moving
+        return moving[:1] if self.ray else moving
 
     @property
     def diagonal(self) -> bool:
         """Whether kappa s is linear along the range (penalty_cells.py)."""
-        return len(self.free) == 1
+        return len(self.free) < 2
 
     def at(self, z: np.ndarray) -> np.ndarray:
         """The (lambda, mu) of (N, 2) coordinates in [0, 1]: geometric, linear where the low end is 0."""
@@ -60,10 +60,10 @@ class Range:
         return values
 
     def length(self, low, high) -> np.ndarray:
-        """How long the two sides between coordinates are, in units in which scores change alike."""
+        """(2,) logarithmic lengths of the sides between coordinates, 0 where nothing is to be cut."""
         positive = self.low > 0
         log = np.log(np.where(positive, self.high / np.where(positive, self.low, 1.0), np.e**4))
-        return (high - low) * np.where(self.high > self.low, log, 0.0)
+        return (high - low) * np.where([k in self.free for k in (0, 1)], log, 0.0)
 
     def penalty(self, point) -> Penalty:
         """The penalty of one (lambda, mu)."""
@@ -94,12 +94,12 @@ class Search:
         self.problem, self.data, self.span, self.measure, self.cells = problem, data, span, measure, cells
         self.host, self.test, self.y_test = to_host(problem), test, y_test
         matrix: Any = host_matrix(data.matrix)
-        d = matrix.shape[1]
+        target, weight, d = np.asarray(data.target), np.asarray(data.weight), matrix.shape[1]
         metric = np.ones(d) if span.metric is None else span.metric
         l1 = None if span.l1 is None else np.broadcast_to(span.l1, (d,))
         nothing = np.zeros((0, 2))
         family = Family(metric, l1, nothing, nothing)
-        self.between = Between(self.host, matrix, data.target, data.weight, family, test)
+        self.between = Between(self.host, matrix, target, weight, family, test)
         self.models: list[Model] = []
         self.points: list[np.ndarray] = []
         self.measures: list[tuple[float, float]] = []
@@ -184,7 +184,7 @@ class Search:
     def _scores(self, low, high):
         """(lower, upper), (K, m) each: the scores in every cell of a piece."""
         free, span = self.span.free, self.span
-        each = self.cells if len(free) == 1 else max(1, round(self.cells**0.5))
+        each = max(1, round(self.cells ** (1 / max(len(free), 1))))
         counts = [each if k in free else 1 for k in (0, 1)]
         edges = [np.linspace(low[k], high[k], counts[k] + 1) for k in (0, 1)]
         starts = np.array(list(itertools.product(edges[0][:-1], edges[1][:-1])))

@@ -1,19 +1,25 @@
 """Where scores must lie for every penalty of a cell, from one trial point: no retraining, one product with the data.
 
-Penalties are lam_j = lambda m_j and l1_j = mu k_j. For a trial point p (any vector), a feasible t, v = sum_i c_i t_i x_i,
-s = soft(v, mu k), kappa = 1/lambda and u = kappa s/m, the mid ball reads, in the norm ||x||_m^2 = sum_j m_j x_j^2,
+Penalties are lam_j = lambda m_j and l1_j = mu k_j. For a trial point p (any vector), a feasible t with
+F = sum_i c_i FY_i at (p, t), and v = sum_i c_i t_i x_i, convexity of the loss gives at the optimum w*, v* in d psi(w*)
 
-    ||w* - (p + u)/2||_m <= ||p - u||_m / 2 + sqrt(kappa (F + E)),   E = sum_j |p_j| (l1_j - sign(p_j) clip(v_j, -l1_j, l1_j))
+    sum_j (p_j - w*_j) (v*_j - v_j) >= -F.
 
-since sqrt(a^2 + b^2) <= a + b. So the score x.w* is at most
+Strong convexity of psi_j bounds each term from above: with a subgradient mu k_j sigma_j of the l1 part at p_j, or, by
+Fenchel and Young, with the sigma_j that brings v_j nearest to 0 at the price E_j = |p_j| (l1_j - sign(p_j) v_j),
+
+    (p_j - w*_j) (v*_j - v_j) <= lam_j [(p_j - u_j)^2 / 4 - (w*_j - (p_j + u_j)/2)^2] + E_j,
+    u = kappa s / m,  kappa = 1/lambda,  s = v - mu k sigma.
+
+So in the norm ||x||_m^2 = sum_j m_j x_j^2, with sqrt(a^2 + b^2) <= a + b, the score x.w* is at most
 
     f(kappa, s) = x.(p + kappa s/m)/2 + ||x||_{1/m} (||p - kappa s/m||_m / 2 + sqrt(kappa (F + E)))
 
-Here v, F and p do not depend on the penalty, E never falls with mu, and f is convex in kappa (the root apart, which
-grows with it) and in s: over a cell it is largest at the corners, with E and the root at their largest. As mu runs over
-its range s moves on a segment but for coordinates that cross their threshold; these leave it by no more than their own
-size. If lambda and mu keep their ratio, kappa s = kappa v - (mu kappa) k sign(v) is linear in kappa, and two corners are
-enough. With a smooth loss t = a(p), and F is zero but for rounding.
+Here p, v and F do not depend on the penalty and E never falls as mu grows. With the root at its largest, f is convex in
+kappa and convex in s: over a cell it is largest at the corners. As mu runs over its range s moves on a segment, but for
+coordinates that cross their threshold; these leave it by no more than their own size. Where lambda and mu keep their
+ratio, kappa s = kappa v - (mu kappa) k sigma is linear in kappa, and two corners are enough. With a smooth loss
+t = a(p), and F is zero but for rounding: for L2 this is the half ball of the gradient at p.
 
 With an intercept b, chosen best for p, the dual point has sum_i c_i t_i = eps, rounding alone; F grows by
 |eps| |b - b*|, and b* lies between the roots of sum_i c_i l'(x_i.w + b) at both ends of the training scores.
@@ -105,9 +111,9 @@ class Trials:
     """K trial points with their dual points."""
 
     p: np.ndarray  # (d, K)
-    score: np.ndarray  # (n, K) x_i.p
+    score: Any  # (n, K) x_i.p
     p_norm: np.ndarray  # (K,) ||p||_m
-    v: np.ndarray  # (d, K)
+    v: Any  # (d, K)
     v_pad: np.ndarray  # (d, K) bound on the error of v
     F: np.ndarray  # (K,) upper bound
     b: np.ndarray  # (K,) intercepts
@@ -146,10 +152,16 @@ def cell_scores(training: Training, trials: Trials, cells: Cells, test: Rows):
     """(lower, upper), (K, m) each: the score x.w* + b* of every test row, whatever the penalty of the cell."""
     metric, p, v = training.metric[:, None], trials.p, trials.v
     high = cells.kappa[0]
-    ends = [v, v] if training.l1 is None else [soft(v, end[None, :] * training.l1[:, None]) for end in cells.l1]
-    ends = ends[:1] if training.l1 is None or np.array_equal(*cells.l1) else ends
-    excess = np.zeros(p.shape[1]) if training.l1 is None else _excess(trials, cells.l1[1][None, :] * training.l1[:, None])
-    crossing = np.where((ends[0] == 0) != (ends[-1] == 0), np.abs(ends[0] - ends[-1]), 0.0)
+    ends, excess, crossing = [v], np.zeros(p.shape[1]), np.zeros_like(p)  # s at the ends of mu
+    if training.l1 is not None:
+        least, most = (end[None, :] * training.l1[:, None] for end in cells.l1)
+        sign = np.sign(p)
+        # sigma = sign(p) where that costs less than E
+        follow = (p != 0) & (high * ((least + most) / 2 - sign * v) < 2 * np.abs(p) * metric)
+        excess = _excess(trials, np.where(follow, 0.0, most))
+        ends = [np.where(follow, v - end * sign, soft(v, end)) for end in (least, most)]
+        crossing = np.where((ends[0] == 0) != (ends[1] == 0), np.abs(ends[0] - ends[1]), 0.0)
+        ends = ends[:1] if np.array_equal(least, most) else ends
 
     def norm(x):
         return norm_up(np.sum(x**2 / metric, axis=0), metric.size + 4)
@@ -158,11 +170,11 @@ def cell_scores(training: Training, trials: Trials, cells: Cells, test: Rows):
     rounding = growth(test.matrix.row_terms + training.rows.matrix.row_terms + 32)
     slack = high * (norm(crossing) + 3 * norm(trials.v_pad))
     corners = []
-    for kappa, end in cells.corners():
-        e = p - kappa[None, :] * bases[end * (len(ends) - 1)]
+    for kappa, which in cells.corners():
+        end = min(which, len(ends) - 1)
+        e = p - kappa[None, :] * bases[end]
         apart = norm_up(np.sum(metric * e**2, axis=0), metric.size + 4) / 2
-        apart = apart + slack + rounding * (trials.p_norm + high * sizes[end * (len(ends) - 1)])
-        corners.append((kappa, end * (len(ends) - 1), up(apart)))
+        corners.append((kappa, end, up(apart + slack + rounding * (trials.p_norm + high * sizes[end]))))
 
     def root(F):
         return up(np.sqrt(up(high * up(F + excess))))
@@ -170,19 +182,23 @@ def cell_scores(training: Training, trials: Trials, cells: Cells, test: Rows):
     def hull(rows: Rows, at_p, times, more):
         """Lower and upper ends over the corners, (rows, K), for the radii times apart + more."""
         at_ends = [product(rows.matrix, base) for base in bases]
+        tiny = np.where(rows.empty, 0.0, rows.matrix.row_terms * TINY)[:, None]
         lower, upper = np.inf, -np.inf
         for kappa, end, apart in corners:
             middle = (at_p + kappa[None, :] * at_ends[end]) / 2
-            half = up(rows.reach[:, None] * (times * apart + more)[None, :]) + np.where(rows.empty, 0.0, rows.matrix.row_terms * TINY)[:, None]
+            half = up(rows.reach[:, None] * (times * apart + more)[None, :]) + tiny
             lower, upper = np.minimum(lower, middle - half), np.maximum(upper, middle + half)
         return lower, upper
 
     F, b_low, b_high = trials.F, 0.0, 0.0
     if training.intercept:
         # inside this ball the constrained optimum obeys the same inequality; in its interior it is w* itself
-        scale = 1.0 + np.abs(trials.b) + np.max(np.abs(trials.score), axis=0)
+        scale = 1.0 + np.max(np.abs(trials.b)) + np.max(np.abs(trials.score))
         most = 2 * (root(F) + np.sqrt(up(high * trials.eps * scale))) + TINY
-        b_low, b_high = _intercepts(training, *hull(training.rows, trials.score, 2, most))
+        low_score, high_score = hull(training.rows, trials.score, 2, most)
+        # eps is tiny: one range will do
+        whole = np.min(low_score, axis=1, keepdims=True), np.max(high_score, axis=1, keepdims=True)
+        b_low, b_high = _intercepts(training, *whole)
         away = up(np.maximum(b_high - trials.b, trials.b - b_low))
         F = up(F + trials.eps * np.where(trials.eps > 0, away, 0.0))
         F = np.where(root(F) < most, F, np.inf)
@@ -195,10 +211,10 @@ def cell_scores(training: Training, trials: Trials, cells: Cells, test: Rows):
 
 
 def _excess(trials: Trials, l1):
-    """Upper bound of sum_j |p_j| (l1_j - sign(p_j) clip(v_j, -l1_j, l1_j)), (K,)."""
-    p, along = np.abs(trials.p), np.sign(trials.p) * trials.v - trials.v_pad
+    """Upper bound of sum_j |p_j| (l1_j - sign(p_j) clip(v_j, -l1_j, l1_j)), (K,); none where l1_j = 0."""
+    size, along = np.abs(trials.p), np.sign(trials.p) * trials.v - trials.v_pad
     room = np.clip(l1 * (1 + 4 * U) - along, 0.0, 2 * l1 * (1 + 4 * U))
-    return up(np.sum(p * room, axis=0), p.shape[0] + 8)
+    return up(np.sum(size * room, axis=0), size.shape[0] + 8)
 
 
 def _intercepts(training: Training, lower, upper):
