@@ -207,7 +207,21 @@ def cell_scores(training: Training, trials: Trials, cells: Cells, test: Rows):
     lower, upper = lower + b_low, upper + b_high
     if training.intercept:
         lower, upper = lower - 2 * U * np.abs(lower), upper + 2 * U * np.abs(upper)
-    return np.where(np.isnan(lower), -np.inf, lower).T, np.where(np.isnan(upper), np.inf, upper).T
+    lower, upper = np.where(np.isnan(lower), -np.inf, lower), np.where(np.isnan(upper), np.inf, upper)
+    vanishes, (b_low, b_high) = _vanishing(training, cells)
+    return np.where(vanishes, b_low, lower).T, np.where(vanishes, b_high, upper).T
+
+
+def _vanishing(training: Training, cells: Cells):
+    """The cells (K,) where w* = 0 because |v_j| <= l1_j at t = a(0), and the interval of b* there."""
+    if training.l1 is None or not training.smooth:
+        return np.zeros(cells.l1.shape[1], bool), (0.0, 0.0)
+    zero = try_points(training, np.zeros((training.metric.size, 1)), None)
+    vanishes = np.all(np.abs(zero.v) + zero.v_pad <= cells.l1[0][None, :] * training.l1[:, None] * (1 - 4 * U), axis=0)
+    if not training.intercept or not vanishes.any():
+        return vanishes, (0.0, 0.0)
+    b_low, b_high = _intercepts(training, zero.score, zero.score)
+    return vanishes, (b_low[0], b_high[0])
 
 
 def _excess(trials: Trials, l1):
