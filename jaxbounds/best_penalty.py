@@ -24,7 +24,15 @@ class Pieces:
     measure is at least lower[p].
 
     Attributes:
-        lam, l1: Interval of the two parameters. lower: certified.
+        lam, l1: Interval of the two parameters (factors of lo's, where these are vectors). lower: certified.
+
+    Example:
+        >>> import numpy as np, jaxbounds as jb
+        >>> problem = jb.Problem(jb.losses.logistic(), jb.penalties.l2(1.0))
+        >>> X, y = np.eye(2), np.array([1.0, -1.0])
+        >>> best = jb.best_penalty(problem, X, y, X, y, 0.1, 1.0)
+        >>> best.pieces.lam.lower.tolist(), best.pieces.lower.tolist()
+        ([0.1], [0.0])
     """
 
     lam: Any
@@ -41,7 +49,16 @@ class BestPenalty:
         error: Interval of its validation measure (that of the exact optimum under this penalty).
         lower: no penalty of the range has a validation measure below this.
         n_trained: models trained. pieces: the bounds behind `lower`.
-        status: int32, CONVERGED if error.upper - lower <= eps, MAX_STEPS if `max_models` came first.
+        status: CONVERGED if error.upper - lower <= eps, MAX_STEPS if `max_models` or `progress` came first, STALLED if
+            the pieces cannot be cut any further. All bounds are valid whatever it is.
+
+    Example:
+        >>> import numpy as np, jaxbounds as jb
+        >>> problem = jb.Problem(jb.losses.logistic(), jb.penalties.l2(1.0))
+        >>> X, y = np.eye(2), np.array([1.0, -1.0])
+        >>> best = jb.best_penalty(problem, X, y, X, y, 0.1, 1.0)
+        >>> float(best.error.upper), float(best.lower), jb.Status(best.status).name
+        (0.0, 0.0, 'CONVERGED')
     """
 
     penalty: Penalty
@@ -68,6 +85,9 @@ def best_penalty(
     With the trial point p = w of a model trained exactly at lam0, u = w/c at lam = c lam0, and the ball is the one of a
     lambda change: centre w (1 + 1/c)/2, radius ||w|| |1 - 1/c|/2. The end of a score's interval is convex in 1/lam, so
     that a cell's is the hull of the two ends. Interpolating between models makes the radius second order.
+
+    Where all scores tend to 0 (an elastic net near the least l1 with w = 0) no label is certain, and the search goes on
+    until `max_models`: keep `hi` below it, or well above.
 
     Args:
         problem: loss, penalty (L2 or elastic net), scale, intercept; or a trained model, where training starts.

@@ -200,7 +200,18 @@ def _models(model) -> tuple:
             raise TypeError(f"model must be one from fit, or a sequence of them; model[{k}] is {type(one).__name__}")
         if one.w.shape != models[0].w.shape or one.alpha.shape != models[0].alpha.shape:
             raise ValueError(f"model[{k}] was trained on data of another shape than model[0]")
+        if not is_traced(one, models[0]) and not _alike(one, models[0]):
+            raise ValueError(f"model[{k}] differs from model[0] in more than its penalty; train them on the same data, "
+                             "with the same loss, scale and intercept")  # fmt: skip
     return models
+
+
+def _alike(one: Model, other: Model) -> bool:
+    """Whether two models have the same loss, scale, targets, weights and row norms."""
+    asked = [(m.problem.loss, m.rows.target, m.rows.weight, m.rows.norm_sq) for m in to_host((one, other))]
+    values, structures = zip(*map(jax.tree.flatten, asked), strict=True)
+    named = [(m.problem.scale, m.problem.intercept) for m in (one, other)]
+    return named[0] == named[1] and structures[0] == structures[1] and all(map(np.array_equal, *values))
 
 
 def _between(models, changes, matrix):

@@ -5,6 +5,7 @@ import warnings
 
 import jax
 import jax.numpy as jnp
+import mpmath
 import numpy as np
 import oracle
 import pytest
@@ -63,9 +64,9 @@ def assert_holds(interval, values, slack=1e-9):
 
 
 CASES = [("logistic", "l2", {}), ("logistic", "elastic_net", {"scale": "sum", "weights": True}),
-         ("smoothed_hinge", "l2", {"sparse": True, "weights": True}), ("smoothed_hinge", "vector", {"dtype": "float32"}),
-         ("logistic", "ratio", {"sparse": True}), ("hinge", "l2", {}), ("squared", "elastic_net", {}),
-         ("squared", "vector", {"weights": True})]  # fmt: skip
+         ("smoothed_hinge", "l2", {"sparse": True, "weights": True}),
+         ("smoothed_hinge", "vector", {"dtype": "float32"}), ("logistic", "ratio", {"sparse": True}),
+         ("hinge", "l2", {}), ("squared", "elastic_net", {}), ("squared", "vector", {"weights": True})]  # fmt: skip
 
 
 @pytest.mark.parametrize("several", [False, True], ids=["one model", "three models"])
@@ -202,7 +203,8 @@ def cell_case(seed):
     cells = Cells(*(np.stack([first[:, k], last[:, k]]) for k in (0, 1)), diagonal=span.diagonal)
     family = Family(np.ones(D) if base is None else base, np.ones(D) if net else None, points, points)
     with jax.enable_x64(True):
-        between = Between(to_host(problem), host_matrix(path.models[0].data.matrix), y, np.ones(N), family, HostMatrix(V))
+        matrix = host_matrix(path.models[0].data.matrix)
+        between = Between(to_host(problem), matrix, y, np.ones(N), family, HostMatrix(V))
         lower, upper = between.scores(points, *solutions(path.models), cells, middle)
     true = []
     for k in range(3):
@@ -219,6 +221,50 @@ def test_cells_hold_every_penalty_inside(seed):
     slack = 1e-7 * (1 + np.abs(true).max())
     assert (lower <= true + slack).all() and (true - slack <= upper).all()
     assert np.isfinite(lower).all() and np.isfinite(upper).all()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_rounding_against_50_digits(seed):
+    """Ridge regression at its own optimum: intervals as narrow as floats allow hold the exact scores."""
+    rng = np.random.default_rng(seed)
+    n, d, size = 12, 4, 10.0 ** rng.uniform(-3, 3)
+    X, y, V = size * rng.normal(size=(n, d)), rng.normal(size=n), size * rng.normal(size=(20, d))
+    base, lam = 10.0 ** rng.uniform(-1, 1, size=d), size**2 * 10.0 ** rng.uniform(-8, 1)
+    w = np.linalg.solve(X.T @ X / n + np.diag(lam * base), X.T @ y / n)
+    family = Family(base, None, np.array([[lam, 0.0]]), np.zeros((0, 2)))
+    ends = np.broadcast_to(np.array([[[lam]], [[0.0]]]), (2, 2, 1))
+    problem = to_host(jb.Problem(jb.losses.squared(), jb.penalties.l2(1.0)))
+    with jax.enable_x64(True):
+        between = Between(problem, HostMatrix(X), y, np.ones(n), family, HostMatrix(V))
+        cells = Cells(ends[0], ends[1], diagonal=True)
+        lower, upper = between.scores(family.models, w[:, None], np.zeros((n, 1)), cells, family.models)
+    with mpmath.workdps(50):
+        A, b = mpmath.matrix(X.tolist()), mpmath.matrix(y.tolist())
+        ridge = mpmath.diag([mpmath.mpf(lam) * mpmath.mpf(m) for m in base])
+        exact = mpmath.lu_solve(A.T * A / n + ridge, A.T * b / n)
+        scores = mpmath.matrix(V.tolist()) * exact
+        for k in range(20):
+            assert mpmath.mpf(lower[0, k]) <= scores[k] <= mpmath.mpf(upper[0, k])
+    reach = np.linalg.norm(V, axis=1) * np.linalg.norm(w)
+    condition = np.linalg.norm(X, 2) ** 2 / n / (lam * base.min())
+    assert (upper - lower <= 1e-13 * (1 + condition) * reach).all()
+
+
+def test_user_loss_and_one_class():
+    X, y, V, z = data(12)
+    problem = jb.Problem(jb.losses.from_margin(soft_margin, smoothness=0.25), jb.penalties.l2(1.0))
+    best = jb.best_penalty(problem, X, y, V, z, 0.02, 1.0, eps=0.051, cells=32)
+    true = [measures("logistic", V @ true_w(X, y, "logistic", jb.penalties.l2(lam)), z)[0]
+            for lam in np.geomspace(0.02, 1.0, 9)]  # fmt: skip
+    assert int(best.status) == 0 and float(best.lower) <= min(true) <= float(best.error.upper) + 1e-12
+    # no finite intercept exists: nothing is known
+    problem = jb.Problem(jb.losses.logistic(), jb.penalties.l2(1.0), intercept=True)
+    best = jb.best_penalty(problem, X, np.ones(N), V, z, 0.1, 1.0, max_models=4, cells=2)
+    assert float(best.lower) == 0.0 and float(best.error.lower) == 0.0 and float(best.error.upper) == 1.0
+
+
+def soft_margin(m):
+    return jnp.logaddexp(0.0, -m)
 
 
 def test_measures_of_intervals():
@@ -269,7 +315,8 @@ def assert_certified(best, problem, make, grid, X, y, V, z, measure="error"):
 
 
 @pytest.mark.parametrize("name, loss, measure, intercept, eps, most", [
-    ("breast_cancer", "logistic", "error", False, 0.01, 10), ("breast_cancer", "smoothed_hinge", "error", False, 0.01, 12),
+    ("breast_cancer", "logistic", "error", False, 0.01, 10),
+    ("breast_cancer", "smoothed_hinge", "error", False, 0.01, 12),
     ("breast_cancer", "logistic", "loss", False, 0.01, 8), ("breast_cancer", "logistic", "error", True, 0.02, 8),
     ("breast_cancer", "hinge", "error", False, 0.02, 20), ("digits", "logistic", "error", False, 0.01, 14),
     ("digits", "smoothed_hinge", "error", False, 0.02, 20),
@@ -303,7 +350,8 @@ def test_best_penalty_of_small_data(kind):
     elif kind == "sparse, weights, sum":
         scale, weight, lo, hi, X = "sum", np.linspace(0.5, 2.0, N), 0.6, 60.0, sp.csr_array(X)
     problem = jb.Problem(jb.losses.logistic(), make(1.0), scale=scale)
-    best = jb.best_penalty(problem, X, y, V, z, lo, hi, eps=0.051, fixed_ratio=ratio, sample_weight=weight)
+    test = sp.csr_array(V) if sp.issparse(X) else V
+    best = jb.best_penalty(problem, X, y, test, z, lo, hi, eps=0.051, fixed_ratio=ratio, sample_weight=weight)
     assert int(best.status) == 0 and int(best.n_trained) <= 12
     dense = X.toarray() if sp.issparse(X) else X
     span = (0.01, 1.0) if kind == "vector" else (lo, hi)
@@ -351,7 +399,7 @@ def test_best_penalty_stops_when_told():
 def test_hostile_input():
     X, y, V, z = data(10)
     problem = jb.Problem(jb.losses.logistic(), jb.penalties.l2(1.0))
-    model = jb.fit(problem, X, y)
+    model, other = jb.fit(problem, X, y), jb.fit(problem, X, -y)
     l2, net = jb.penalties.l2, jb.penalties.elastic_net
 
     def best(problem=problem, X=X, y=y, V=V, z=z, lo=0.1, hi=1.0, **options):
@@ -380,6 +428,7 @@ def test_hostile_input():
         (lambda: jax.jit(lambda X: best(X=X))(X), TypeError, "host"),
         (lambda: jb.penalty_sweep([], [l2(1.0)], V, z), ValueError, "empty"),
         (lambda: jb.penalty_sweep([model, 3], [l2(1.0)], V, z), TypeError, r"model\[1\]"),
+        (lambda: jb.penalty_sweep([model, other], [l2(1.0)], V, z), ValueError, "more than its penalty"),
         (lambda: jb.penalty_sweep(model, l2(1.0), V, z), ValueError, "leading axis"),
         (lambda: jb.penalty_sweep(model, [], V, z), ValueError, "empty"),
         (lambda: jb.penalty_sweep(model, [l2(1.0)], V[:, :2], z), ValueError, "columns"),
