@@ -145,7 +145,8 @@ def penalty_sweep(
 
     With several models the intervals of each score are intersected first. Models with L2 or elastic net penalties and
     their data also give trial points between them: polynomials in log lambda through the nearest models, whose
-    gradients are second order small (on the host, where no method is named).
+    gradients are second order small (on the host, where no method is named). Inside jit the balls of the models alone
+    are intersected.
 
     Args:
         model: a trained model, or several trained on the same data under different penalties.

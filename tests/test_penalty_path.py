@@ -374,11 +374,15 @@ def test_best_penalty_in_a_rectangle():
             assert float(best.lower) <= true + 1e-9 and float(best.error.upper) <= true + 0.051 + 1e-9
 
 
-def test_where_the_optimum_vanishes_every_score_is_zero():
+@pytest.mark.parametrize("intercept", [False, True])
+def test_where_the_optimum_vanishes_every_score_is_the_intercept(intercept):
     X, y, V, z = data(8)
-    problem = jb.Problem(jb.losses.logistic(), jb.penalties.elastic_net(1.0, 5.0))
+    problem = jb.Problem(jb.losses.logistic(), jb.penalties.elastic_net(1.0, 5.0), intercept=intercept)
     best = jb.best_penalty(problem, X, y, V, z, 0.1, 1.0)
-    assert int(best.n_trained) == 2 and float(best.lower) == pytest.approx(1.0) == float(best.error.lower)
+    model = jb.fit(problem, X, y, tol=1e-12)
+    assert int(best.n_trained) == 2 and not np.asarray(model.w).any()
+    true = np.mean(z * float(model.intercept) <= 0)
+    np.testing.assert_allclose([float(best.lower), float(best.error.lower), float(best.error.upper)], true)
 
 
 def test_best_penalty_stops_when_told():

@@ -5,8 +5,8 @@ F = sum_i c_i FY_i at (p, t), and v = sum_i c_i t_i x_i, convexity of the loss g
 
     sum_j (p_j - w*_j) (v*_j - v_j) >= -F.
 
-Strong convexity of psi_j bounds each term from above: with a subgradient mu k_j sigma_j of the l1 part at p_j, or, by
-Fenchel and Young, with the sigma_j that brings v_j nearest to 0 at the price E_j = |p_j| (l1_j - sign(p_j) v_j),
+Strong convexity of psi_j bounds each term from above: with sigma_j in the subdifferential of |.| at p_j and E_j = 0,
+or, by Fenchel and Young, with sigma_j = clip(v_j, -l1_j, l1_j) / l1_j and E_j = |p_j| l1_j (1 - sign(p_j) sigma_j),
 
     (p_j - w*_j) (v*_j - v_j) <= lam_j [(p_j - u_j)^2 / 4 - (w*_j - (p_j + u_j)/2)^2] + E_j,
     u = kappa s / m,  kappa = 1/lambda,  s = v - mu k sigma.
@@ -213,15 +213,19 @@ def cell_scores(training: Training, trials: Trials, cells: Cells, test: Rows):
 
 
 def _vanishing(training: Training, cells: Cells):
-    """The cells (K,) where w* = 0 because |v_j| <= l1_j at t = a(0), and the interval of b* there."""
+    """The cells (K,) where w* = 0 because |v_j| <= l1_j at w = 0, and the interval of b* there."""
+    loss, y, ends = training.loss, training.y, (0.0, 0.0)
     if training.l1 is None or not training.smooth:
-        return np.zeros(cells.l1.shape[1], bool), (0.0, 0.0)
+        return np.zeros(cells.l1.shape[1], bool), ends
     zero = try_points(training, np.zeros((training.metric.size, 1)), None)
-    vanishes = np.all(np.abs(zero.v) + zero.v_pad <= cells.l1[0][None, :] * training.l1[:, None] * (1 - 4 * U), axis=0)
-    if not training.intercept or not vanishes.any():
-        return vanishes, (0.0, 0.0)
-    b_low, b_high = _intercepts(training, zero.score, zero.score)
-    return vanishes, (b_low[0], b_high[0])
+    size = np.abs(zero.v) + zero.v_pad
+    if training.intercept:  # the dual point at the true b* lies between those at the ends
+        b = _intercepts(training, zero.score, zero.score)
+        ends = b[0][0], b[1][0]
+        low, high = (loss.dual(loss.coordinate(np.full(y.size, end), y), y) for end in ends)
+        apart = np.abs(high - low) + 64 * U * (np.abs(high) + np.abs(low)) + TINY
+        size = size + up(training.column[:, None] * norm_up(np.sum(training.c * apart**2), y.size + 8))
+    return np.all(size <= cells.l1[0][None, :] * training.l1[:, None] * (1 - 4 * U), axis=0), ends
 
 
 def _excess(trials: Trials, l1):
