@@ -2,6 +2,7 @@
 
 from jaxbounds import certificates, losses, penalties, solvers, testing
 from jaxbounds.batches import ChangeBatch, each_penalty, each_row_removed, each_target_flipped, stack
+from jaxbounds.best_penalty import BestPenalty, best_penalty
 from jaxbounds.bounds import Bounds, Interval, bound
 from jaxbounds.certificates import Cached, Curvature, Partial, Pass, SelfConcordant, Theorem1, with_factor
 from jaxbounds.changes import (
@@ -28,6 +29,7 @@ from jaxbounds.left_out import (
     leave_one_out,
 )
 from jaxbounds.model import Model
+from jaxbounds.penalty_path import Path, PenaltySweep, fit_path, penalty_sweep
 from jaxbounds.problem import Problem
 from jaxbounds.solvers.fit import FitWarning, fit, refit
 from jaxbounds.status import Status
@@ -36,11 +38,12 @@ from jaxbounds.sweeps import EachBounds, bound_each
 __version__ = "0.1.0"
 
 __all__ = [
-    "Bounds", "Cached", "ChangeBatch", "CrossValidation", "Curvature", "Decision", "DistanceBelow", "EachBounds",
-    "FitWarning", "Interval", "LabelErrors", "LabelsKnown", "LeaveOneOut", "Model", "Partial", "Pass", "Problem",
-    "SelfConcordant", "Status", "Theorem1", "add_columns", "add_rows", "bound", "bound_each", "certificates", "combine",
-    "cross_validate", "decide", "each_penalty", "each_row_removed", "each_target_flipped", "find_label_errors", "fit",
-    "from_sklearn", "leave_one_out", "load_svmlight", "losses", "penalties", "refit", "remove_columns", "remove_rows",
-    "set_columns", "set_elements", "set_penalty", "set_rows", "set_targets", "set_weights", "solvers", "stack",
-    "testing", "with_factor",
+    "BestPenalty", "Bounds", "Cached", "ChangeBatch", "CrossValidation", "Curvature", "Decision", "DistanceBelow",
+    "EachBounds", "FitWarning", "Interval", "LabelErrors", "LabelsKnown", "LeaveOneOut", "Model", "Partial", "Pass",
+    "Path", "PenaltySweep", "Problem", "SelfConcordant", "Status", "Theorem1", "add_columns", "add_rows",
+    "best_penalty", "bound", "bound_each", "certificates", "combine", "cross_validate", "decide", "each_penalty",
+    "each_row_removed", "each_target_flipped", "find_label_errors", "fit", "fit_path", "from_sklearn", "leave_one_out",
+    "load_svmlight", "losses", "penalties", "penalty_sweep", "refit", "remove_columns", "remove_rows", "set_columns",
+    "set_elements", "set_penalty", "set_rows", "set_targets", "set_weights", "solvers", "stack", "testing",
+    "with_factor",
 ]  # fmt: skip
