@@ -24,14 +24,25 @@ from jaxbounds.problem import Problem
 from jaxbounds.solvers.fit import FitWarning, fit, refit
 from jaxbounds.status import Status
 from jaxbounds.sweeps import EachBounds, bound_each
+from jaxbounds.worst_case import (
+    WorstCase,
+    largest_certified_relabel,
+    largest_certified_removal,
+    worst_case_relabel,
+    worst_case_relabels,
+    worst_case_removal,
+    worst_case_removals,
+)
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Bounds", "Cached", "ChangeBatch", "Curvature", "Decision", "DistanceBelow", "EachBounds", "FitWarning",
-    "Interval", "LabelsKnown", "Model", "Partial", "Pass", "Problem", "Status", "Theorem1", "add_columns",
-    "add_rows", "bound", "bound_each", "certificates", "combine", "decide", "each_penalty", "each_row_removed",
-    "each_target_flipped", "fit", "from_sklearn", "load_svmlight", "losses", "penalties", "refit",
-    "remove_columns", "remove_rows", "set_columns", "set_elements", "set_penalty", "set_rows", "set_targets",
-    "set_weights", "solvers", "stack", "testing",
+    "Interval", "LabelsKnown", "Model", "Partial", "Pass", "Problem", "Status", "Theorem1", "WorstCase",
+    "add_columns", "add_rows", "bound", "bound_each", "certificates", "combine", "decide", "each_penalty",
+    "each_row_removed", "each_target_flipped", "fit", "from_sklearn", "largest_certified_relabel",
+    "largest_certified_removal", "load_svmlight", "losses", "penalties", "refit", "remove_columns",
+    "remove_rows", "set_columns", "set_elements", "set_penalty", "set_rows", "set_targets", "set_weights",
+    "solvers", "stack", "testing", "worst_case_relabel", "worst_case_relabels", "worst_case_removal",
+    "worst_case_removals",
 ]  # fmt: skip
