@@ -6,13 +6,13 @@ import jax
 import numpy as np
 
 from jaxbounds.array import on_host, put, to_host, xp
-from jaxbounds.bounds import Interval, labels_of, published
-from jaxbounds.certificates.any_rows import factors, metrics_of, moves, prepared, stored_scores, test_blocks
-from jaxbounds.host import HostMatrix, host_matrix, matrix_of
+from jaxbounds.bounds import labels_of, published
+from jaxbounds.certificates.any_rows import blocks_of_tests, factors, metrics_of, moves, prepared, stored_scores
+from jaxbounds.host import host_matrix, matrix_of
 from jaxbounds.model import Model
-from jaxbounds.pytree import in_float64, pytree, static
+from jaxbounds.pytree import in_float64, pytree
 
-_REMOVAL, _RELABEL = "worst_case_removal", "worst_case_relabel"
+REMOVAL, RELABEL = "worst_case_removal", "worst_case_relabel"
 
 
 @pytree
@@ -57,9 +57,9 @@ class WorstCase:
 def worst_case_removal(model: Model, k: int, X_test, *, keep_n: bool = False):
     """Labels that every model retrained without at most k rows gives, whichever rows they are.
 
-    With g_S the gradient of the new objective at the stored w, and a H^-1 <= K_S^-1 <= b H^-1 for its mean Hessian K_S,
-    x.w_S lies within (b-a)/2 ||x|| ||g_S|| of x.w - (a+b)/2 x.H^-1 g_S (norms of H^-1), and what the rows of S add is at
-    most the sum of the k largest terms. H is the penalty (a >= 0, b = 1), and for smooth losses with L2 also the
+    With g_S the gradient of the new objective at the stored w and a H^-1 <= K_S^-1 <= b H^-1 for its mean Hessian K_S,
+    x.w_S lies within (b-a)/2 ||x|| ||g_S|| of x.w - (a+b)/2 x.H^-1 g_S (norms of H^-1), and what the rows of S add is
+    at most the sum of the k largest terms. H is the penalty (a >= 0, b = 1), and for smooth losses with L2 also the
     Hessian at w, which is far tighter while k is small. Costs O(n) a test row besides the products of test rows with
     training rows. Inside jit the computation is a callback to the host.
 
@@ -85,7 +85,7 @@ def worst_case_removal(model: Model, k: int, X_test, *, keep_n: bool = False):
 
     Source: section 5 of the library's theory; pointwise robustness to poisoning as in Rosenfeld et al. 2020.
     """
-    return labels_of(*_ends(model, X_test, (_count(model, k, "k"),), keep_n, _REMOVAL, label=True))[0]
+    return labels_of(*_ends(model, X_test, (count(model, k, "k"),), keep_n, REMOVAL, label=True))[0]
 
 
 def worst_case_relabel(model: Model, k: int, X_test):
@@ -113,7 +113,7 @@ def worst_case_relabel(model: Model, k: int, X_test):
 
     Source: section 5 of the library's theory; certified robustness to label flips, Rosenfeld et al. 2020.
     """
-    return labels_of(*_ends(model, X_test, (_count(model, k, "k"),), True, _RELABEL, label=True))[0]
+    return labels_of(*_ends(model, X_test, (count(model, k, "k"),), True, RELABEL, label=True))[0]
 
 
 def worst_case_removals(model: Model, X_test, K: int, *, keep_n: bool = False) -> WorstCase:
@@ -137,7 +137,7 @@ def worst_case_removals(model: Model, X_test, K: int, *, keep_n: bool = False) -
 
     Source: section 5 of the library's theory.
     """
-    return WorstCase(_ends(model, X_test, tuple(range(1, _count(model, K, "K") + 1)), keep_n, _REMOVAL))
+    return WorstCase(_ends(model, X_test, tuple(range(1, count(model, K, "K") + 1)), keep_n, REMOVAL))
 
 
 def worst_case_relabels(model: Model, X_test, K: int) -> WorstCase:
@@ -161,7 +161,7 @@ def worst_case_relabels(model: Model, X_test, K: int) -> WorstCase:
 
     Source: section 5 of the library's theory.
     """
-    return WorstCase(_ends(model, X_test, tuple(range(1, _count(model, K, "K") + 1)), True, _RELABEL))
+    return WorstCase(_ends(model, X_test, tuple(range(1, count(model, K, "K") + 1)), True, RELABEL))
 
 
 def largest_certified_removal(model: Model, X_test, *, keep_n: bool = False):
@@ -187,7 +187,7 @@ def largest_certified_removal(model: Model, X_test, *, keep_n: bool = False):
 
     Source: section 5 of the library's theory.
     """
-    return _largest(model, X_test, keep_n, _REMOVAL)
+    return _largest(model, X_test, keep_n, REMOVAL)
 
 
 def largest_certified_relabel(model: Model, X_test):
@@ -211,7 +211,7 @@ def largest_certified_relabel(model: Model, X_test):
 
     Source: section 5 of the library's theory.
     """
-    return _largest(model, X_test, True, _RELABEL)
+    return _largest(model, X_test, True, RELABEL)
 
 
 @in_float64
@@ -221,9 +221,9 @@ def _ends(model: Model, X_test, ks: tuple, keep_n: bool, name: str, label: bool 
     shape = jax.ShapeDtypeStruct((len(ks), matrix.shape[0]), np.float64)
 
     def compute(model, matrix):
-        case, tests = prepared(model, matrix, keep_n, name == _RELABEL)
+        case, tests = prepared(model, matrix, keep_n, name == RELABEL)
         lower, upper = (np.empty(shape.shape) for _ in range(2))
-        for part in test_blocks(case, matrix.shape[0]):
+        for part in blocks_of_tests(case, matrix.shape[0]):
             lower[:, part], upper[:, part] = _scores(case, tests[part], ks)
         return lower, upper
 
@@ -237,9 +237,9 @@ def _largest(model: Model, X_test, keep_n: bool, name: str):
     shape = jax.ShapeDtypeStruct((matrix.shape[0],), np.int32)
 
     def compute(model, matrix):
-        case, tests = prepared(model, matrix, keep_n, name == _RELABEL)
+        case, tests = prepared(model, matrix, keep_n, name == RELABEL)
         found = np.zeros(shape.shape, np.int32)
-        for part in test_blocks(case, matrix.shape[0]):
+        for part in blocks_of_tests(case, matrix.shape[0]):
             found[part] = _search(case, tests[part], most)
         return (found,)
 
@@ -289,7 +289,7 @@ def _search(case, tests, most: int):
     return low
 
 
-def on_the_host(compute, shapes, model: Model, matrix):
+def on_the_host(compute, shapes, model: Any, matrix):
     """compute(model, matrix) in NumPy: at once, or as a callback where values are traced or lie on an accelerator."""
     if on_host(model, matrix):
         return compute(to_host(model), matrix)
@@ -323,9 +323,9 @@ def checked(model: Any, X_test, keep_n: bool, name: str) -> Any:
             f"{name} needs a smooth loss or the penalty l2: with {problem.loss.name} and {problem.penalty.name} the "
             "coefficients that a dual point suggests are not linear in the rows"
         )
-    if name == _RELABEL and not problem.loss.classification:
+    if name == RELABEL and not problem.loss.classification:
         raise ValueError(f"{problem.loss.name} has no labels to flip; use worst_case_removal")
-    if name == _RELABEL and problem.loss.smoothness is None:
+    if name == RELABEL and problem.loss.smoothness is None:
         raise ValueError(f"{name} needs a smooth loss (property A), and {problem.loss.name} is not; use a smoothed one")
     if model.data is None:
         raise ValueError(f"{name} needs the training rows, and this model was stored without its data")
@@ -336,7 +336,7 @@ def checked(model: Any, X_test, keep_n: bool, name: str) -> Any:
     return matrix
 
 
-def _count(model: Any, k, name: str) -> int:
+def count(model: Any, k, name: str) -> int:
     if not isinstance(model, Model):
         raise TypeError(f"model must come from fit, got {type(model).__name__}")
     if isinstance(k, bool) or not isinstance(k, int | np.integer):

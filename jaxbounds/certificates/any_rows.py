@@ -1,4 +1,4 @@
-"""Where a score can move when any few rows leave or change their labels: one sandwich for all sets at once (host, NumPy).
+"""Where a score can move when any few rows leave or change labels: one sandwich for all sets (host, NumPy float64).
 
 With objectives multiplied by their number of rows, the model without the rows S minimises
 
@@ -64,7 +64,7 @@ class Case:
     hessian: bool  # the Hessian's metric applies
 
 
-def make_case(model: Model, matrix: HostMatrix, keep_n: bool, relabel: bool = False) -> Case:
+def make_case(model: Model, matrix: Any, keep_n: bool, relabel: bool = False) -> Case:
     """The case of a model on the host."""
     data: Any = model.data
     problem, loss, penalty = model.problem, model.problem.loss, model.problem.penalty
@@ -106,7 +106,7 @@ def make_case(model: Model, matrix: HostMatrix, keep_n: bool, relabel: bool = Fa
     hessian = smooth and penalty.quadratic and n * d <= _ENTRIES and (n <= _SIDE // 2 if n < d else n * d * d <= _FLOPS)
     shrinks = problem.scale == "mean" and not keep_n and not relabel
     return Case(
-        loss, X, y, c, q, pad, loss.second(q, y), push, push_pad, own_pad, w, ridge, f, f_pad, p, p_pad, shrinks,
+        loss, X, y, c, q, pad, np.asarray(loss.second(q, y)), push, push_pad, own_pad, w, ridge, f, f_pad, p, p_pad, shrinks,
         relabel, slack, least, hessian,
     )  # fmt: skip
 
@@ -186,7 +186,7 @@ def hessian_metric(case: Case, tests) -> Metric | None:
     def f_error(root):
         return case.f_pad + up(np.sum(case.own_pad * root[:n]), n)
 
-    inv = inverse(stacked, weight, case.ridge, 0.0, case.f, f_error)
+    inv = inverse(stacked, weight, case.ridge, 40 * U, case.f, f_error)  # the rounding of l''
     if inv is None:
         return None
     at, own, last = np.arange(n, n + m), np.array([n + m]), np.array([n + m + 1])
@@ -321,7 +321,7 @@ def metrics_of(case: Case, tests) -> list[Metric]:
     return [penalty_metric(case, tests)] + ([] if found is None else [found])
 
 
-def test_blocks(case: Case, m: int) -> list[slice]:
+def blocks_of_tests(case: Case, m: int) -> list[slice]:
     """Test rows that are looked at together: products with all training rows stay within 32 MB."""
     n, d = case.y.size, case.ridge.size
     size = max(1, (1 << 22) // n)

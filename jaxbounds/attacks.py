@@ -1,0 +1,188 @@
+"""Concrete sets of rows that change a prediction, confirmed by retraining: how tight a worst-case certificate is."""
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from jaxbounds.array import to_host
+from jaxbounds.bounds import Interval, bound
+from jaxbounds.certificates.any_rows import metrics_of, prepared
+from jaxbounds.changes import remove_rows, set_penalty, set_targets
+from jaxbounds.host import HostMatrix
+from jaxbounds.model import Model
+from jaxbounds.pytree import in_float64, is_traced
+from jaxbounds.solvers.fit import FitWarning, refit
+from jaxbounds.worst_case import RELABEL, REMOVAL, checked, count
+
+_TOL = 1e-12
+_ROUNDS = 8  # times that the effects are computed afresh, at the model retrained so far
+
+
+@dataclass(frozen=True, eq=False)
+class Attack:
+    """The rows found for one test row, and what retraining without them (or with their labels flipped) gives.
+
+    Attributes:
+        rows: (j,) the smallest set found that changes the label, or the best one of k rows where none does.
+        score: Interval of the retrained score, from the duality gap of the retrained model.
+        flips: True if the retrained label is certainly not the stored one.
+
+    Example:
+        >>> import numpy as np, jaxbounds as jb
+        >>> problem = jb.Problem(jb.losses.squared(), jb.penalties.l2(1.0))
+        >>> model = jb.fit(problem, np.ones((3, 1)), np.array([1.0, 1.0, -1.0]))
+        >>> attack = jb.attack_removal(model, 2, np.array([[1.0]]))[0]
+        >>> attack.flips, attack.rows.tolist()
+        (True, [0, 1])
+    """
+
+    rows: np.ndarray
+    score: Interval
+    flips: bool
+
+
+def attack_removal(model: Model, k: int, X_test, *, keep_n: bool = False) -> list[Attack]:
+    """For each test row a set of at most k training rows whose removal pushes its score across 0, if one is found.
+
+    Rows are ranked by their first-order effect -x.H^-1 push_i x_i on the score, in the metric of the penalty and of the
+    Hessian (there divided by 1 - leverage), and by a greedy choice that is renewed at the retrained model; the smallest
+    prefix that flips the label is sought by bisection. Every answer is confirmed by retraining; no set is no proof that
+    none exists: the true smallest k lies above `largest_certified_removal` and not above the size of a set found. On
+    the host only; about 3 log2(k) + 8 retrainings a test row.
+
+    Args:
+        model, k, keep_n: as in `worst_case_removal`. X_test: (m, d) data, a few rows.
+
+    Returns:
+        a list of m Attacks.
+
+    Raises:
+        ValueError, TypeError: as in `worst_case_removal`, or called with traced values.
+
+    Example:
+        >>> import numpy as np, jaxbounds as jb
+        >>> problem = jb.Problem(jb.losses.squared(), jb.penalties.l2(1.0))
+        >>> model = jb.fit(problem, np.ones((3, 1)), np.array([1.0, 1.0, -1.0]))
+        >>> jb.attack_removal(model, 1, np.array([[1.0]]))[0].flips
+        False
+
+    Source: greedy data poisoning by influence, Koh and Liang 2017; Broderick, Giordano and Meager 2020.
+    """
+    return _attacks(model, count(model, k, "k"), X_test, keep_n, REMOVAL)
+
+
+def attack_relabel(model: Model, k: int, X_test) -> list[Attack]:
+    """For each test row a set of at most k training labels whose flip pushes its score across 0, if one is found.
+
+    Args:
+        model, k: as in `worst_case_relabel`. X_test: (m, d) data, a few rows.
+
+    Returns:
+        a list of m Attacks.
+
+    Raises:
+        ValueError, TypeError: as in `worst_case_relabel`, or called with traced values.
+
+    Example:
+        >>> import numpy as np, jaxbounds as jb
+        >>> problem = jb.Problem(jb.losses.logistic(), jb.penalties.l2(1.0))
+        >>> model = jb.fit(problem, np.ones((5, 1)), np.array([1, 1, 1, 1, -1]))
+        >>> attack = jb.attack_relabel(model, 3, np.array([[1.0]]))[0]
+        >>> attack.flips, attack.rows.size
+        (True, 2)
+
+    Source: as `attack_removal`.
+    """
+    return _attacks(model, count(model, k, "k"), X_test, True, RELABEL)
+
+
+@in_float64
+def _attacks(model: Model, k: int, X_test, keep_n: bool, name: str) -> list[Attack]:
+    if is_traced(model, X_test):
+        raise ValueError("attacks retrain on the host and cannot be used inside jit, vmap or grad")
+    matrix: Any = checked(model, X_test, keep_n, name)
+    if not isinstance(matrix, HostMatrix):
+        matrix = HostMatrix(matrix.to_scipy())
+    return [_Search(model, HostMatrix(matrix.values[[i]]), keep_n, name).best(k) for i in range(matrix.shape[0])]
+
+
+class _Search:
+    """Retrained scores of one test row."""
+
+    def __init__(self, model: Model, row: HostMatrix, keep_n: bool, name: str):
+        self.model, self.row, self.keep_n, self.relabel = model, row, keep_n, name == RELABEL
+        self.sign = 1.0 if float(np.asarray(model.scores(row))[0]) >= 0 else -1.0
+        self.known: dict = {}
+
+    def best(self, k: int) -> Attack:
+        """The smallest set that flips the label over all orders, or the one that comes closest."""
+        found = [self._shortest(order[:k]) for order in (*self._orders(self.model, np.empty(0, int)), self._greedy(k))]
+        flipping = [attack for attack in found if attack.flips]
+        if flipping:
+            return min(flipping, key=lambda attack: attack.rows.size)
+        return min(found, key=lambda attack: self.sign * float(attack.score.upper + attack.score.lower))
+
+    def _shortest(self, order) -> Attack:
+        """The shortest prefix that flips the label, by bisection; all of it if it does not."""
+        whole = self._retrained(order)
+        low, high = 0, order.size
+        while whole.flips and high - low > 1:
+            middle = (low + high) // 2
+            shorter = self._retrained(order[:middle])
+            if shorter.flips:
+                whole, high = shorter, middle
+            else:
+                low = middle
+        return whole
+
+    def _greedy(self, k: int):
+        """k rows in rounds: after each the effects are those at the retrained model."""
+        chosen, model = np.empty(0, int), self.model
+        step = -(-k // _ROUNDS)
+        while chosen.size < k:
+            order = self._orders(model, chosen)[-1]
+            chosen = np.append(chosen, order[: min(step, k - chosen.size)])
+            if order.size == 0 or chosen.size >= k:
+                break
+            model = self._model(chosen)
+        return chosen
+
+    def _orders(self, model: Model, gone) -> list[np.ndarray]:
+        """Rows of the old numbering that push the score towards 0, the strongest first: one order for each metric."""
+        case, tests = prepared(to_host(model), self.row, self.keep_n, self.relabel)
+        rows = np.arange(self.model.alpha.shape[0])
+        rows = rows if self.relabel else np.delete(rows, gone)
+        orders = []
+        for metric in metrics_of(case, tests):
+            effect = -self.sign * case.push * metric.products(slice(0, 1))[0]
+            if metric.inverse is not None:
+                effect = effect / np.maximum(1 - case.c * case.second * metric.root**2, 1e-3)
+            if self.relabel:
+                effect[gone] = 0.0
+            order = np.argsort(effect, kind="stable")
+            orders.append(rows[order[effect[order] < 0]])
+        return orders
+
+    def _model(self, rows) -> Model:
+        """The model retrained without the rows, or with their labels flipped."""
+        key = tuple(sorted(rows.tolist()))
+        if key not in self.known:
+            if rows.size == 0:
+                change: Any = set_penalty(self.model.problem.penalty)
+            elif self.relabel:
+                change = set_targets(rows, -np.asarray(self.model.rows.target)[rows])
+            else:
+                change = remove_rows(rows, keep_n=self.keep_n)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", FitWarning)  # the bounds below tell what is left of the gap
+                self.known[key] = refit(self.model, change, tol=_TOL)
+        return self.known[key]
+
+    def _retrained(self, rows) -> Attack:
+        new = self._model(rows)
+        score: Any = bound(new, set_penalty(new.problem.penalty)).scores(self.row)
+        score = Interval(float(score.lower[0]), float(score.upper[0]))
+        flips = score.upper < 0 if self.sign > 0 else score.lower > 0
+        return Attack(np.sort(rows), score, bool(flips))
