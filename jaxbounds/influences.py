@@ -8,8 +8,8 @@ import numpy as np
 from jaxbounds.array import on_host, put, to_host, xp
 from jaxbounds.batches import each_row_removed
 from jaxbounds.bounds import check_method, published
-from jaxbounds.certificates.any_rows import blocks_of_tests, metrics_of, prepared
-from jaxbounds.certificates.left_out_scores import score_moves, without_one
+from jaxbounds.certificates.any_rows import prepared
+from jaxbounds.certificates.left_out_scores import moves_of_tests, without_one
 from jaxbounds.host import HostMatrix, matrix_of
 from jaxbounds.model import Model, score_pad
 from jaxbounds.problem import as_targets
@@ -99,7 +99,8 @@ def influence(
     at w and its gradient g, x.(w_i - w) is -x.H'^-1 g up to second order (logistic), exactly (squared, and piecewise
     quadratic losses where no row crosses a kink). Other losses and penalties get a half ball of the gradient, and
     problems with an intercept or without strong convexity `bound_each`. One factorisation, then O(1) a pair besides the
-    products x.H^-1 x_i. Inside jit the computation is a callback to the host.
+    products x.H^-1 x_i; rows that this leaves wide get a few Newton steps of their own as far as a second goes. Inside
+    jit the computation is a callback to the host.
 
     Args:
         model: with its data.
@@ -142,11 +143,8 @@ def influence(
     def compute(both, matrix):
         model, rows = both
         case, tests = prepared(model, matrix, keep_n)
-        case = without_one(case)
         found = [np.empty(shape.shape, shape.dtype) for shape in shapes]
-        for block in blocks_of_tests(case, m):
-            metrics = metrics_of(case, tests[block])
-            lower, upper = score_moves(case, metrics, slice(0, block.stop - block.start))
+        for block, lower, upper in moves_of_tests(without_one(case), tests, rows):
             kept = _kept(lower.T[rows], upper.T[rows], rows, top)
             found[0][:, block], found[1][:, block], found[2][:, block] = kept.rows, *kept.ends
         return tuple(found)
@@ -318,10 +316,9 @@ def _distances(model: Model, rows, method, keep_n: bool):
     def compute(both, units):
         model, rows = both
         case, units = prepared(model, units, keep_n)
-        case, near, far = without_one(case), np.zeros(rows.shape), np.zeros(rows.shape)
-        for block in blocks_of_tests(case, d):
-            metrics = metrics_of(case, units[block])
-            low, high = _absolute(*score_moves(case, metrics, slice(0, block.stop - block.start)))
+        near, far = np.zeros(rows.shape), np.zeros(rows.shape)
+        for _, *ends in moves_of_tests(without_one(case), units, rows):
+            low, high = _absolute(*ends)
             near, far = near + np.sum(low[:, rows] ** 2, axis=0), far + np.sum(high[:, rows] ** 2, axis=0)
         return norm_down(near, d + 4), norm_up(far, d + 4)
 

@@ -33,6 +33,7 @@ from jaxbounds.rounding import TINY, TINY_NORM, U, down, growth, norm_up, up
 _ENTRIES = 5e7  # numbers of a dense copy of the data, up to which the Hessian's metric is used
 _FLOPS = 3e10  # n d^2 likewise
 _SIDE = 4000  # side of its kernel form, as in whitened.py
+_PAIRS = 1 << 22  # products of test and training rows held at a time
 _TRIES = 8  # radii tried for the ball that holds every w_S
 _HALF = 0.5  # relative changes of a slope beyond which a row is counted by its leverage
 
@@ -82,7 +83,7 @@ def make_case(model: Model, matrix: Any, keep_n: bool, relabel: bool = False) ->
     push, slack = c * z * t, 0.0
     own_pad = up(c * lip * pad + noise * np.abs(push)) + TINY
     if smooth:
-        g, g_size = _sum_rows(X, -push)
+        g, g_size = sum_rows(X, -push)
         low, high = (rows * end for end in penalty.subgradient(w))
         own = np.clip(-g, low, high)  # the subgradient that leaves the least
         f, p = own + g, own / n
@@ -106,12 +107,12 @@ def make_case(model: Model, matrix: Any, keep_n: bool, relabel: bool = False) ->
     hessian = smooth and penalty.quadratic and n * d <= _ENTRIES and (n <= _SIDE // 2 if n < d else n * d * d <= _FLOPS)
     shrinks = problem.scale == "mean" and not keep_n and not relabel
     return Case(
-        loss, X, y, c, q, pad, np.asarray(loss.second(q, y)), push, push_pad, own_pad, w, ridge, f, f_pad, p, p_pad, shrinks,
-        relabel, slack, least, hessian,
+        loss, X, y, c, q, pad, np.asarray(loss.second(q, y)), push, push_pad, own_pad, w, ridge, f, f_pad, p, p_pad,
+        shrinks, relabel, slack, least, hessian,
     )  # fmt: skip
 
 
-def _sum_rows(X, b) -> tuple[np.ndarray, np.ndarray]:
+def sum_rows(X, b) -> tuple[np.ndarray, np.ndarray]:
     """X^T b, and the sum of its absolute terms."""
     g, size = np.zeros(X.shape[1]), np.zeros(X.shape[1])
     for part in blocks(b.size):
@@ -324,7 +325,7 @@ def metrics_of(case: Case, tests) -> list[Metric]:
 def blocks_of_tests(case: Case, m: int) -> list[slice]:
     """Test rows that are looked at together: products with all training rows stay within 32 MB."""
     n, d = case.y.size, case.ridge.size
-    size = max(1, (1 << 22) // n)
+    size = max(1, _PAIRS // n)
     if case.hessian and n < d:
         size = min(size, _SIDE - n - 1)
     return [slice(start, min(start + size, m)) for start in range(0, m, size)]
