@@ -13,10 +13,10 @@ from jaxbounds.certificates.left_out_scores import moves_of_tests, without_one
 from jaxbounds.host import HostMatrix, matrix_of
 from jaxbounds.model import Model, score_pad
 from jaxbounds.problem import as_targets
-from jaxbounds.pytree import in_float64, pytree
+from jaxbounds.pytree import in_float64, is_traced, pytree
 from jaxbounds.rounding import U, down, norm_down, norm_up, up
 from jaxbounds.sweeps import bound_each
-from jaxbounds.worst_case import on_the_host
+from jaxbounds.worst_case import on_the_host, own_functions
 
 _WIDEST = 1024  # columns up to which distances are bounded coefficient by coefficient
 
@@ -133,7 +133,7 @@ def influence(
     r, m = change.rows.shape[0], matrix.shape[0]
     if top is not None and (isinstance(top, bool) or not isinstance(top, int | np.integer) or not 1 <= top <= r):
         raise ValueError(f"top must be None or a whole number between 1 and {r}, got {top!r}")
-    if method is not None or not _closed(model):
+    if method is not None or not _closed(model, X_test):
         method = method if method is None else check_method(method, model.problem, change)
         lower, upper = _asked(model, change, matrix, method)
         return put(_kept(lower, upper, rows, top))
@@ -226,9 +226,11 @@ def _test_rows(model: Model, X_test) -> Any:
     return matrix
 
 
-def _closed(model: Model) -> bool:
-    """Whether any_rows.py covers the problem."""
+def _closed(model: Model, other) -> bool:
+    """Whether any_rows.py covers the problem; its callback must not call a user's function."""
     problem = model.problem
+    if own_functions(problem) and is_traced(model, other):
+        return False
     smooth = problem.loss.smoothness is not None
     strong = problem.penalty.strong_convexity is not None
     return not problem.intercept and strong and (smooth or problem.penalty.quadratic)
@@ -309,7 +311,7 @@ def _distances(model: Model, rows, method, keep_n: bool):
     lower, upper = bound_each(model, change, method=method).moved
     lower, upper = to_host_if((lower, upper))
     d = model.w.shape[0]
-    if method is not None or not _closed(model) or d > _WIDEST:
+    if method is not None or not _closed(model, rows) or d > _WIDEST:
         return lower, upper
     shape = jax.ShapeDtypeStruct(rows.shape, np.float64)
 

@@ -10,7 +10,8 @@ from jaxbounds.bounds import labels_of, published
 from jaxbounds.certificates.any_rows import blocks_of_tests, factors, metrics_of, moves, prepared, stored_scores
 from jaxbounds.host import host_matrix, matrix_of
 from jaxbounds.model import Model
-from jaxbounds.pytree import in_float64, pytree
+from jaxbounds.pytree import in_float64, is_traced, pytree
+from jaxbounds.user_functions import FunctionLoss, FunctionPenalty
 
 REMOVAL, RELABEL = "worst_case_removal", "worst_case_relabel"
 
@@ -293,12 +294,35 @@ def on_the_host(compute, shapes, model: Any, matrix):
     """compute(model, matrix) in NumPy: at once, or as a callback where values are traced or lie on an accelerator."""
     if on_host(model, matrix):
         return compute(to_host(model), matrix)
+    leaves, structure = jax.tree.flatten((model, matrix))
+    dtypes = [leaf.dtype for leaf in leaves]
 
-    def callback(model, matrix):
-        with np.errstate(all="ignore"):
-            return compute(*to_host((model, host_matrix(to_host(matrix)))))
+    def callback(*words):
+        with jax.enable_x64(True), np.errstate(all="ignore"):
+            model, matrix = structure.unflatten(map(_from_words, words, dtypes))
+            return tuple(_to_words(np.asarray(value)) for value in compute(model, host_matrix(matrix)))
 
-    return jax.pure_callback(callback, shapes, model, matrix, vmap_method="sequential")
+    wanted = tuple(jax.eval_shape(_as_words, shape) for shape in shapes)
+    # jax hands a callback its arguments outside our 64-bit scope, where float64 would be cut to float32
+    found = jax.pure_callback(callback, wanted, *map(_as_words, leaves), vmap_method="sequential")
+    return tuple(
+        words if shape.dtype.itemsize < 8 else jax.lax.bitcast_convert_type(words, shape.dtype)
+        for words, shape in zip(found, shapes, strict=True)
+    )
+
+
+def _as_words(x):
+    """A traced array of 64-bit numbers as pairs of 32-bit words."""
+    return jax.lax.bitcast_convert_type(x, np.uint32) if x.dtype.itemsize == 8 else x
+
+
+def _to_words(x):
+    return np.ascontiguousarray(x)[..., None].view(np.uint32) if x.dtype.itemsize == 8 else x
+
+
+def _from_words(words, dtype):
+    words = np.asarray(words)
+    return np.ascontiguousarray(words).view(dtype)[..., 0] if dtype.itemsize == 8 else words
 
 
 def checked(model: Any, X_test, keep_n: bool, name: str) -> Any:
@@ -329,11 +353,21 @@ def checked(model: Any, X_test, keep_n: bool, name: str) -> Any:
         raise ValueError(f"{name} needs a smooth loss (property A), and {problem.loss.name} is not; use a smoothed one")
     if model.data is None:
         raise ValueError(f"{name} needs the training rows, and this model was stored without its data")
+    if own_functions(problem) and is_traced(model, X_test):
+        raise ValueError(
+            f"{name} cannot be used inside jit, vmap or grad with your own functions: it is a callback to the host, "
+            "which must not call jax; call it outside"
+        )
     matrix = matrix_of(X_test, on_host(model, X_test), "X_test")
     d = model.w.shape[0]
     if matrix.shape[1] != d:
         raise ValueError(f"X_test must have {d} columns like the training data, got {matrix.shape[1]}")
     return matrix
+
+
+def own_functions(problem) -> bool:
+    """Whether a user's loss or penalty is in it."""
+    return isinstance(problem.loss, FunctionLoss) or isinstance(problem.penalty, FunctionPenalty)
 
 
 def count(model: Any, k, name: str) -> int:

@@ -165,6 +165,9 @@ def test_inside_jit():
         found = jb.influence(model, X_test, top=3)
         return found.rows, found.scores, jb.rank_rows(model).best, jb.rank_rows(model, X_test).worst
 
+    narrow = jax.jit(lambda model: jb.influence(model, X_test, top=3).scores)(model)
+    assert np.all(np.asarray(narrow.lower, float) <= found.scores.lower)
+    np.testing.assert_allclose(narrow.lower, found.scores.lower, rtol=1e-6)
     with jax.enable_x64(True):
         rows, scores, traced_best, worst = traced(model, put(X_test))
     assert np.array_equal(rows, found.rows) and np.array_equal(traced_best, best)
@@ -201,4 +204,4 @@ def test_hostile_input():
     with pytest.raises(ValueError, match="y_test"):
         jb.rank_rows(model, X_test, np.zeros(len(X_test)))
     with pytest.raises(ValueError, match="single row"):
-        jb.influence(fit(jb.Problem(jb.losses.logistic(), jb.penalties.l2(0.3)), X[:1], y[:1]), X_test)
+        jb.influence(fit(model.problem, X[:1], y[:1]), X_test)

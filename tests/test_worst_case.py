@@ -2,6 +2,7 @@
 
 import itertools
 import warnings
+from dataclasses import replace
 
 import jax
 import numpy as np
@@ -250,6 +251,7 @@ def test_inside_jit_and_vmap():
     narrow = jax.jit(lambda model: jb.worst_case_removals(model, X_test, 2).scores)(model)
     assert np.all(np.asarray(narrow.lower, float) <= found.scores.lower)
     assert np.all(np.asarray(narrow.upper, float) >= found.scores.upper)
+    np.testing.assert_allclose(narrow.lower, found.scores.lower, rtol=1e-6)
     with jax.enable_x64(True):
         nothing = jax.jit(lambda x: jb.worst_case_removal(model, 1, x))(put(np.full((2, D), np.nan)))
     assert np.array_equal(nothing, [0, 0])
@@ -260,16 +262,23 @@ def test_hostile_input():
     X, y, X_test = setting("logistic", rng)
     l2, logistic = jb.penalties.l2(0.3), jb.losses.logistic()
     model = fit(jb.Problem(logistic, l2), X, y)
+
+    def other(loss, penalty, **options):
+        return replace(model, problem=jb.Problem(loss, penalty, **options))
+
     with pytest.raises(ValueError, match="does not hold with an unpenalised intercept"):
-        jb.worst_case_removal(fit(jb.Problem(logistic, l2, intercept=True), X, y), 1, X_test)
+        jb.worst_case_removal(other(logistic, l2, intercept=True), 1, X_test)
     with pytest.raises(ValueError, match="strongly convex"):
-        jb.worst_case_removal(fit(jb.Problem(logistic, jb.penalties.l1(0.01)), X, y), 1, X_test)
+        jb.worst_case_removal(other(logistic, jb.penalties.l1(0.01)), 1, X_test)
     with pytest.raises(ValueError, match="not linear in the rows"):
-        jb.worst_case_removal(fit(jb.Problem(jb.losses.hinge(), jb.penalties.elastic_net(0.3, 0.1)), X, y), 1, X_test)
+        jb.worst_case_removal(other(jb.losses.hinge(), jb.penalties.elastic_net(0.3, 0.1)), 1, X_test)
     with pytest.raises(ValueError, match="smooth"):
-        jb.worst_case_relabel(fit(jb.Problem(jb.losses.hinge(), l2), X, y), 1, X_test)
+        jb.worst_case_relabel(other(jb.losses.hinge(), l2), 1, X_test)
     with pytest.raises(ValueError, match="no labels to flip"):
-        jb.worst_case_relabel(fit(jb.Problem(jb.losses.squared(), l2), X, y), 1, X_test)
+        jb.worst_case_relabel(other(jb.losses.squared(), l2), 1, X_test)
+    own = other(jb.losses.from_margin(softplus, 0.25), l2)
+    with pytest.raises(ValueError, match="inside jit, vmap or grad with your own functions"):
+        jax.jit(lambda x: jb.worst_case_removal(own, 1, x))(X_test)
     for k in (0, -1, N):
         with pytest.raises(ValueError, match=f"k = {k} must lie between 1 and {N - 1}"):
             jb.worst_case_removal(model, k, X_test)
@@ -290,6 +299,11 @@ def test_hostile_input():
         jax.jit(lambda x: jb.attack_removal(model, 1, x))(X_test)
     with pytest.raises(ValueError, match="k = 0"):
         jb.attack_relabel(model, 0, X_test)
+
+
+def softplus(m):
+    """log(1 + e^-m)."""
+    return jax.numpy.logaddexp(0 * m, -m)
 
 
 @pytest.mark.slow
