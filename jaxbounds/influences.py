@@ -33,7 +33,7 @@ class Influence:
         >>> problem = jb.Problem(jb.losses.squared(), jb.penalties.l2(1.0), scale="sum")
         >>> model = jb.fit(problem, np.array([[1.0], [1.0], [2.0]]), np.array([1.0, 2.0, 2.0]), tol=1e-12)
         >>> found = jb.influence(model, np.array([[1.0]]))
-        >>> found.rows.shape, np.round(found.scores.lower[1, 0], 9).item()
+        >>> found.rows.shape, round(float(found.scores.lower[1, 0]), 9)
         ((3, 1), -0.166666667)
     """
 
