@@ -8,7 +8,8 @@ import numpy as np
 
 from jaxbounds.array import to_host
 from jaxbounds.bounds import Interval, bound
-from jaxbounds.certificates.any_rows import metrics_of, prepared
+from jaxbounds.certificates.metrics import metrics_of
+from jaxbounds.certificates.row_changes import prepared
 from jaxbounds.changes import remove_rows, set_penalty, set_targets
 from jaxbounds.host import HostMatrix
 from jaxbounds.model import Model

@@ -8,8 +8,8 @@ import numpy as np
 from jaxbounds.array import on_host, put, to_host, xp
 from jaxbounds.batches import each_row_removed
 from jaxbounds.bounds import check_method, published
-from jaxbounds.certificates.any_rows import prepared
 from jaxbounds.certificates.left_out_scores import moves_of_tests, without_one
+from jaxbounds.certificates.row_changes import prepared
 from jaxbounds.host import HostMatrix, matrix_of
 from jaxbounds.model import Model, score_pad
 from jaxbounds.problem import as_targets

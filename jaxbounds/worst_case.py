@@ -7,7 +7,9 @@ import numpy as np
 
 from jaxbounds.array import on_host, put, to_host, xp
 from jaxbounds.bounds import labels_of, published
-from jaxbounds.certificates.any_rows import blocks_of_tests, factors, metrics_of, moves, prepared, stored_scores
+from jaxbounds.certificates.any_rows import factors, moves
+from jaxbounds.certificates.metrics import blocks_of_tests, metrics_of
+from jaxbounds.certificates.row_changes import prepared, stored_scores
 from jaxbounds.host import host_matrix, matrix_of
 from jaxbounds.model import Model
 from jaxbounds.pytree import in_float64, is_traced, pytree
@@ -252,8 +254,9 @@ def _scores(case, tests, ks):
     score, pad = stored_scores(case, tests)
     whole = slice(0, tests.shape[0])
     lower, upper = (np.full((len(ks), whole.stop), end) for end in (-np.inf, np.inf))
-    for metric in metrics_of(case, tests):
-        low, high = moves(case, metric, whole, ks, [factors(case, metric, k) for k in ks])
+    metrics = metrics_of(case, tests)
+    for metric, ends in zip(metrics, zip(*(factors(case, metrics, k) for k in ks), strict=True), strict=True):
+        low, high = moves(case, metric, whole, ks, ends)
         lower, upper = np.fmax(lower, score + low - pad), np.fmin(upper, score + high + pad)
     slack = 2 * np.spacing(np.maximum(np.abs(lower), np.abs(upper)))
     return np.fmax(lower - slack, -np.inf), np.fmin(upper + slack, np.inf)
@@ -268,10 +271,10 @@ def _search(case, tests, most: int):
     def certain(k: int, at):
         """Whether the labels of the test rows `at` are certain for all sets of at most k rows."""
         result = np.zeros(at.size, bool)
-        for number, metric in enumerate(metrics):
-            if (number, k) not in known:
-                known[number, k] = factors(case, metric, k)
-            low, high = moves(case, metric, at, (k,), [known[number, k]])
+        if k not in known:
+            known[k] = factors(case, metrics, k)
+        for metric, ends in zip(metrics, known[k], strict=True):
+            low, high = moves(case, metric, at, (k,), [ends])
             result |= (score[at] + low[0] - pad[at] > 0) | (score[at] + high[0] + pad[at] < 0)
         return result
 

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 import jaxbounds as jb
 from jaxbounds.array import put, to_host
-from jaxbounds.certificates import any_rows
+from jaxbounds.certificates import any_rows, metrics, row_changes
 from jaxbounds.host import HostMatrix
 from jaxbounds.matrix import as_matrix
 from jaxbounds.model import Data, remember
@@ -165,9 +165,9 @@ def test_one_row_of_least_squares_is_nearly_tight_and_the_hessian_matters():
     assert np.all(found.scores.lower[0] <= truth.min(0)) and np.all(found.scores.upper[0] >= truth.max(0))
     assert np.all(width < 1.25 * (truth.max(0) - truth.min(0)))
     with jax.enable_x64(True):
-        case, tests = any_rows.prepared(to_host(model), HostMatrix(X_test), False)
-        metric = any_rows.penalty_metric(case, tests)
-        alone = any_rows.moves(case, metric, slice(0, 5), (1,), [any_rows.factors(case, metric, 1)])
+        case, tests = row_changes.prepared(to_host(model), HostMatrix(X_test), False)
+        metric = metrics.penalty_metric(case, tests)
+        alone = any_rows.moves(case, metric, slice(0, 5), (1,), any_rows.factors(case, [metric], 1))
     assert np.all((alone[1] - alone[0])[0] > 10 * width)
 
 
@@ -181,7 +181,7 @@ def test_float32_sparse_and_several_blocks_agree(monkeypatch):
     truth = extremes("logistic", X.astype(float), y, np.full(N, 1 / N), np.full(D, 0.3), dense.w, X_test, 2)
     first = jb.worst_case_removals(dense, X_test, 2)
     check(first, truth)
-    monkeypatch.setattr(any_rows, "_PAIRS", 2 * N)
+    monkeypatch.setattr(metrics, "_PAIRS", 2 * N)
     second = jb.worst_case_removals(sparse, sp.csr_array(X_test), 2)
     check(second, truth)
     for a, b in ((first.scores.lower, second.scores.lower), (first.scores.upper, second.scores.upper)):

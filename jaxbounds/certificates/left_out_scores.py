@@ -20,7 +20,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxbounds.certificates.any_rows import Case, Metric, blocks_of_tests, metrics_of, sum_rows
+from jaxbounds.certificates.metrics import Metric, blocks_of_tests, metrics_of
+from jaxbounds.certificates.row_changes import Case, sum_rows
 from jaxbounds.certificates.whitened import block_terms
 from jaxbounds.logistic import Logistic
 from jaxbounds.model import coordinate_pad, score_pad
