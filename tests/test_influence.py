@@ -158,21 +158,31 @@ def test_inside_jit():
     rng = np.random.default_rng(29)
     X, y, X_test = setting("logistic", rng, n=N)
     model = fit(jb.Problem(jb.losses.logistic(), jb.penalties.l2(0.3)), X, y, tol=1e-10)
-    found, best = jb.influence(model, X_test, top=3), jb.rank_rows(model).best
+    found = jb.influence(model, X_test, top=3)
 
     @jax.jit
     def traced(model, X_test):
         found = jb.influence(model, X_test, top=3)
-        return found.rows, found.scores, jb.rank_rows(model).best
+        return found.rows, found.scores, jb.rank_rows(model, X_test).best
 
     narrow = jax.jit(lambda model: jb.influence(model, X_test, top=3).scores)(model)
     assert np.all(np.asarray(narrow.lower, float) <= found.scores.lower)
     np.testing.assert_allclose(narrow.lower, found.scores.lower, rtol=1e-6)
     with jax.enable_x64(True):
-        rows, scores, traced_best = traced(model, put(X_test))
-    assert np.array_equal(rows, found.rows) and np.array_equal(traced_best, best)
+        rows, scores, best = traced(model, put(X_test))
+    assert np.array_equal(rows, found.rows) and np.array_equal(best, jb.rank_rows(model, X_test).best)
     np.testing.assert_allclose(scores.lower, found.scores.lower, rtol=1e-9)
     np.testing.assert_allclose(scores.upper, found.scores.upper, rtol=1e-9)
+
+
+@pytest.mark.slow
+def test_ranks_by_distance_inside_jit():
+    rng = np.random.default_rng(37)
+    X, y, _ = setting("logistic", rng, n=N)
+    model = fit(jb.Problem(jb.losses.logistic(), jb.penalties.l2(0.3)), X, y, tol=1e-10)
+    with jax.enable_x64(True):
+        best = jax.jit(lambda model: jb.rank_rows(model).best)(model)
+    assert np.array_equal(best, jb.rank_rows(model).best)
 
 
 def test_hostile_input():

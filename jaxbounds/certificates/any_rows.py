@@ -35,7 +35,7 @@ _ROUNDS = 3
 
 
 def top_sums(terms, ks) -> np.ndarray:
-    """Sums of the k largest positive terms of each row, (len(ks), rows), rounded up; ks ascend, none above the number."""
+    """Sums of the k largest positive terms of each row, (len(ks), rows), rounded up; ks ascend up to their number."""
     n, most = terms.shape[1], ks[-1]
     largest = terms if most == n else np.partition(terms, n - most, axis=1)[:, n - most :]
     if len(ks) == 1:
