@@ -14,10 +14,12 @@ from jaxbounds.changes import remove_rows, set_penalty, set_targets
 from jaxbounds.host import HostMatrix
 from jaxbounds.model import Model
 from jaxbounds.pytree import in_float64, is_traced
-from jaxbounds.solvers.fit import FitWarning, refit
+from jaxbounds.solvers.fit import FitWarning, fit, refit
 from jaxbounds.worst_case import RELABEL, REMOVAL, checked, count
 
 _TOL = 1e-12
+_GONE = 1e-290  # the weight of a removed row while the search goes on
+_CLEAR = 1e-9  # of the stored score: nearer to 0 retraining cannot confirm a flip
 _ROUNDS = 8  # times that the effects are computed afresh, at the model retrained so far
 
 
@@ -110,80 +112,91 @@ def _attacks(model: Model, k: int, X_test, keep_n: bool, name: str) -> list[Atta
 
 
 class _Search:
-    """Retrained scores of one test row."""
+    """Retrained scores of one test row. The search gives removed rows a vanishing weight, so that shapes stay."""
 
     def __init__(self, model: Model, row: HostMatrix, keep_n: bool, name: str):
         self.model, self.row, self.keep_n, self.relabel = model, row, keep_n, name == RELABEL
-        self.sign = 1.0 if float(np.asarray(model.scores(row))[0]) >= 0 else -1.0
+        score = self._score(model)
+        self.sign, self.clear = (1.0 if score >= 0 else -1.0), _CLEAR * abs(score)
         self.known: dict = {}
 
     def best(self, k: int) -> Attack:
-        """The smallest set that flips the label over all orders, or the one that comes closest."""
-        found = [self._shortest(order[:k]) for order in (*self._orders(self.model, np.empty(0, int)), self._greedy(k))]
-        flipping = [attack for attack in found if attack.flips]
+        """The smallest set that flips the label over all orders, or the one that comes closest; retrained in truth."""
+        orders = [order[:k] for order in (*self._orders(self.model, np.empty(0, int)), self._greedy(k))]
+        found = [self._shortest(order) for order in orders if order.size]
+        flipping = [rows for rows in found if self._pushed(rows) < 0]
         if flipping:
-            return min(flipping, key=lambda attack: attack.rows.size)
-        return min(found, key=lambda attack: self.sign * float(attack.score.upper + attack.score.lower))
+            return self._confirmed(min(flipping, key=len))
+        return self._confirmed(min(found, key=self._pushed, default=np.empty(0, int)))
 
-    def _shortest(self, order) -> Attack:
+    def _shortest(self, order):
         """The shortest prefix that flips the label, by bisection; all of it if it does not."""
-        whole = self._retrained(order)
         low, high = 0, order.size
-        while whole.flips and high - low > 1:
+        while self._pushed(order) < 0 and high - low > 1:
             middle = (low + high) // 2
-            shorter = self._retrained(order[:middle])
-            if shorter.flips:
-                whole, high = shorter, middle
-            else:
-                low = middle
-        return whole
+            low, high = (low, middle) if self._pushed(order[:middle]) < 0 else (middle, high)
+        return order[:high]
 
     def _greedy(self, k: int):
         """k rows in rounds: after each the effects are those at the retrained model."""
-        chosen, model = np.empty(0, int), self.model
-        step = -(-k // _ROUNDS)
+        chosen, model, step = np.empty(0, int), self.model, -(-k // _ROUNDS)
         while chosen.size < k:
             order = self._orders(model, chosen)[-1]
-            chosen = np.append(chosen, order[: min(step, k - chosen.size)])
-            if order.size == 0 or chosen.size >= k:
+            if order.size == 0:
                 break
-            model = self._model(chosen)
+            chosen = np.append(chosen, order[: min(step, k - chosen.size)])
+            model = self._explored(chosen)
         return chosen
 
     def _orders(self, model: Model, gone) -> list[np.ndarray]:
-        """Rows of the old numbering that push the score towards 0, the strongest first: one order for each metric."""
+        """Rows that push the score towards 0, the strongest first: one order for each metric."""
         case, tests = prepared(to_host(model), self.row, self.keep_n, self.relabel)
-        rows = np.arange(self.model.alpha.shape[0])
-        rows = rows if self.relabel else np.delete(rows, gone)
         orders = []
         for metric in metrics_of(case, tests):
             effect = -self.sign * case.push * metric.products(slice(0, 1))[0]
             if metric.inverse is not None:
                 effect = effect / np.maximum(1 - case.c * case.second * metric.root**2, 1e-3)
-            if self.relabel:
-                effect[gone] = 0.0
+            effect[gone] = 0.0
             order = np.argsort(effect, kind="stable")
-            orders.append(rows[order[effect[order] < 0]])
+            orders.append(order[effect[order] < 0])
         return orders
 
-    def _model(self, rows) -> Model:
-        """The model retrained without the rows, or with their labels flipped."""
-        key = tuple(sorted(rows.tolist()))
+    def _explored(self, rows) -> Model:
+        """The model retrained without the rows but for a vanishing weight, or with their labels flipped."""
+        data: Any = self.model.data
+        target, weight = np.array(data.target), np.array(data.weight)
+        if self.relabel:
+            target[rows] *= -1
+        else:
+            rescaled = self.model.problem.scale == "mean" and not self.keep_n
+            weight *= target.size / (target.size - rows.size) if rescaled else 1.0
+            weight[rows] = _GONE
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FitWarning)
+            return fit(self.model.problem, data.matrix, target, sample_weight=weight, warm_start=self.model, tol=_TOL)
+
+    def _score(self, model: Model) -> float:
+        return float(np.asarray(model.scores(self.row.values))[0])
+
+    def _pushed(self, rows) -> float:
+        """The score after retraining, negative where the label has clearly flipped."""
+        key = tuple(np.sort(rows).tolist())
         if key not in self.known:
-            if rows.size == 0:
-                change: Any = set_penalty(self.model.problem.penalty)
-            elif self.relabel:
-                change = set_targets(rows, -np.asarray(self.model.rows.target)[rows])
-            else:
-                change = remove_rows(rows, keep_n=self.keep_n)
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", FitWarning)  # the bounds below tell what is left of the gap
-                self.known[key] = refit(self.model, change, tol=_TOL)
+            self.known[key] = self.sign * self._score(self._explored(rows)) + self.clear
         return self.known[key]
 
-    def _retrained(self, rows) -> Attack:
-        new = self._model(rows)
-        score: Any = bound(new, set_penalty(new.problem.penalty)).scores(self.row)
+    def _confirmed(self, rows) -> Attack:
+        """The rows with the score that `refit` gives, as an interval."""
+        if rows.size == 0:
+            change: Any = set_penalty(self.model.problem.penalty)
+        elif self.relabel:
+            change = set_targets(rows, -np.asarray(self.model.rows.target)[rows])
+        else:
+            change = remove_rows(rows, keep_n=self.keep_n)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FitWarning)  # the bounds below tell what is left of the gap
+            new = refit(self.model, change, tol=_TOL)
+        score: Any = bound(new, set_penalty(new.problem.penalty)).scores(self.row.values)
         score = Interval(float(score.lower[0]), float(score.upper[0]))
         flips = score.upper < 0 if self.sign > 0 else score.lower > 0
         return Attack(np.sort(rows), score, bool(flips))
