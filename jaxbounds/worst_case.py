@@ -88,7 +88,7 @@ def worst_case_removal(model: Model, k: int, X_test, *, keep_n: bool = False):
 
     Source: section 5 of the library's theory; pointwise robustness to poisoning as in Rosenfeld et al. 2020.
     """
-    return labels_of(*_ends(model, X_test, (count(model, k, "k"),), keep_n, REMOVAL, label=True))[0]
+    return labels_of(*_ends(model, X_test, (count(model, k, "k"),), keep_n, REMOVAL))[0]
 
 
 def worst_case_relabel(model: Model, k: int, X_test):
@@ -116,7 +116,7 @@ def worst_case_relabel(model: Model, k: int, X_test):
 
     Source: section 5 of the library's theory; certified robustness to label flips, Rosenfeld et al. 2020.
     """
-    return labels_of(*_ends(model, X_test, (count(model, k, "k"),), True, RELABEL, label=True))[0]
+    return labels_of(*_ends(model, X_test, (count(model, k, "k"),), True, RELABEL))[0]
 
 
 def worst_case_removals(model: Model, X_test, K: int, *, keep_n: bool = False) -> WorstCase:
@@ -218,7 +218,7 @@ def largest_certified_relabel(model: Model, X_test):
 
 
 @in_float64
-def _ends(model: Model, X_test, ks: tuple, keep_n: bool, name: str, label: bool = False):
+def _ends(model: Model, X_test, ks: tuple, keep_n: bool, name: str):
     """(lower, upper), (len(ks), m) each, of the scores."""
     matrix = checked(model, X_test, keep_n, name)
     shape = jax.ShapeDtypeStruct((len(ks), matrix.shape[0]), np.float64)
