@@ -1,6 +1,7 @@
 """Guaranteed bounds on retrained linear models: what would the optimum be after a change of the data?"""
 
 from jaxbounds import certificates, losses, penalties, solvers, testing
+from jaxbounds.attacks import Attack, attack_relabel, attack_removal
 from jaxbounds.batches import ChangeBatch, each_penalty, each_row_removed, each_target_flipped, stack
 from jaxbounds.best_penalty import BestPenalty, best_penalty
 from jaxbounds.bounds import Bounds, Interval, bound
@@ -19,6 +20,7 @@ from jaxbounds.changes import (
     set_weights,
 )
 from jaxbounds.decisions import Decision, DistanceBelow, LabelsKnown, decide
+from jaxbounds.influences import Influence, RowRanks, influence, rank_rows
 from jaxbounds.interop import from_sklearn, load_svmlight
 from jaxbounds.left_out import (
     CrossValidation,
@@ -34,16 +36,27 @@ from jaxbounds.problem import Problem
 from jaxbounds.solvers.fit import FitWarning, fit, refit
 from jaxbounds.status import Status
 from jaxbounds.sweeps import EachBounds, bound_each
+from jaxbounds.worst_case import (
+    WorstCase,
+    largest_certified_relabel,
+    largest_certified_removal,
+    worst_case_relabel,
+    worst_case_relabels,
+    worst_case_removal,
+    worst_case_removals,
+)
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "BestPenalty", "Bounds", "Cached", "ChangeBatch", "CrossValidation", "Curvature", "Decision", "DistanceBelow",
-    "EachBounds", "FitWarning", "Interval", "LabelErrors", "LabelsKnown", "LeaveOneOut", "Model", "Partial", "Pass",
-    "Path", "PenaltySweep", "Problem", "SelfConcordant", "Status", "Theorem1", "add_columns", "add_rows",
-    "best_penalty", "bound", "bound_each", "certificates", "combine", "cross_validate", "decide", "each_penalty",
-    "each_row_removed", "each_target_flipped", "find_label_errors", "fit", "fit_path", "from_sklearn", "leave_one_out",
-    "load_svmlight", "losses", "penalties", "penalty_sweep", "refit", "remove_columns", "remove_rows", "set_columns",
-    "set_elements", "set_penalty", "set_rows", "set_targets", "set_weights", "solvers", "stack", "testing",
-    "with_factor",
+    "Attack", "BestPenalty", "Bounds", "Cached", "ChangeBatch", "CrossValidation", "Curvature", "Decision",
+    "DistanceBelow", "EachBounds", "FitWarning", "Influence", "Interval", "LabelErrors", "LabelsKnown", "LeaveOneOut",
+    "Model", "Partial", "Pass", "Path", "PenaltySweep", "Problem", "RowRanks", "SelfConcordant", "Status", "Theorem1",
+    "WorstCase", "add_columns", "add_rows", "attack_relabel", "attack_removal", "best_penalty", "bound", "bound_each",
+    "certificates", "combine", "cross_validate", "decide", "each_penalty", "each_row_removed", "each_target_flipped",
+    "find_label_errors", "fit", "fit_path", "from_sklearn", "influence", "largest_certified_relabel",
+    "largest_certified_removal", "leave_one_out", "load_svmlight", "losses", "penalties", "penalty_sweep", "rank_rows",
+    "refit", "remove_columns", "remove_rows", "set_columns", "set_elements", "set_penalty", "set_rows", "set_targets",
+    "set_weights", "solvers", "stack", "testing", "with_factor", "worst_case_relabel", "worst_case_relabels",
+    "worst_case_removal", "worst_case_removals",
 ]  # fmt: skip
