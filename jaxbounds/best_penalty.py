@@ -49,7 +49,7 @@ class BestPenalty:
         error: Interval of its validation measure (that of the exact optimum under this penalty).
         lower: no penalty of the range has a validation measure below this.
         n_trained: models trained. pieces: the bounds behind `lower`.
-        status: CONVERGED if error.upper - lower <= eps, MAX_STEPS if `max_models` or `progress` came first, STALLED if
+        status: CONVERGED if error.upper - lower <= eps, MAX_STEPS if `max_models` or `callback` came first, STALLED if
             the pieces cannot be cut any further. All bounds are valid whatever it is.
 
     Example:
@@ -73,7 +73,7 @@ class BestPenalty:
 def best_penalty(
     problem: Problem | Model, X, y, X_val, y_val, lo, hi, *, eps: float = 0.01, measure: str = "error",
     fixed_ratio: bool = False, max_models: int = 100, cells: int = 64, sample_weight=None,
-    progress: Callable[[dict], Any] | None = None, **options,
+    callback: Callable[[dict], Any] | None = None, **options,
 ) -> BestPenalty:  # fmt: skip
     """The penalty with the best validation error of a whole interval, certified within eps, from few trained models.
 
@@ -100,7 +100,7 @@ def best_penalty(
         max_models: stop there; the bounds stay valid.
         cells: pieces of an interval that are bounded one by one; more are tighter and cost more products with the data.
         sample_weight: (n,) positive, ones by default.
-        progress: called after each model with a dict of n_trained, penalty, lower, upper; return True to stop.
+        callback: called after each model with a dict of n_trained, penalty, lower, upper; return True to stop.
         options: those of `fit` (tol, solver, max_steps).
 
     Returns:
@@ -131,8 +131,8 @@ def best_penalty(
         raise ValueError(f'measure must be "error" or "loss", got {measure!r}')
     if measure == "error" and not problem.loss.classification:
         raise ValueError(f'{problem.loss.name} has no labels to get wrong; use measure="loss"')
-    if progress is not None and not callable(progress):
-        raise TypeError(f"progress must be a function of one dict, got {progress!r}")
+    if callback is not None and not callable(callback):
+        raise TypeError(f"callback must be a function of one dict, got {callback!r}")
     eps_value = float(as_number(eps, "eps"))
     if eps_value < 0:
         raise ValueError(f"eps = {eps} must not be negative")
@@ -152,7 +152,7 @@ def best_penalty(
     options.setdefault("tol", 1e-10)
     with jax.enable_x64(True), np.errstate(all="ignore"):
         search = Search(problem, put(Data(matrix, target, weight)), test, y_test, span, measure, cells)
-        status = search.run(eps_value, max_models, progress, start, options)
+        status = search.run(eps_value, max_models, callback, start, options)
         best = search.best
         pieces = sorted(search.queue, key=lambda entry: tuple(entry[2].low))
         ends = [span.at(np.array([getattr(piece, side) for _, _, piece in pieces])) for side in ("low", "high")]

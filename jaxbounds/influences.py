@@ -8,7 +8,8 @@ import numpy as np
 from jaxbounds.array import on_host, put, to_host, xp
 from jaxbounds.batches import each_row_removed
 from jaxbounds.bounds import check_method, published
-from jaxbounds.certificates.left_out_scores import moves_of_tests, without_one
+from jaxbounds.callbacks import on_the_host, own_functions
+from jaxbounds.certificates.left_out_moves import moves_of_tests, without_one
 from jaxbounds.certificates.row_changes import prepared
 from jaxbounds.host import HostMatrix, matrix_of
 from jaxbounds.model import Model, score_pad
@@ -16,7 +17,6 @@ from jaxbounds.problem import as_targets
 from jaxbounds.pytree import in_float64, is_traced, pytree
 from jaxbounds.rounding import U, down, norm_down, norm_up, up
 from jaxbounds.sweeps import bound_each
-from jaxbounds.worst_case import on_the_host, own_functions
 
 _WIDEST = 1024  # columns up to which distances are bounded coefficient by coefficient
 

@@ -5,13 +5,12 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from jaxbounds.array import on_host, to_host
 from jaxbounds.batches import stack
 from jaxbounds.bounds import bound
+from jaxbounds.callbacks import on_the_host
 from jaxbounds.certificates import Cached, Curvature, Method, Pass, Theorem1
 from jaxbounds.certificates.leave_one_out import leave_one_out as closed_form
 from jaxbounds.certificates.removed import ball_applies, ball_scores, pass_applies, pass_scores
@@ -93,32 +92,8 @@ def _on_host(host, model: Model, size: int):
     """host(model); inside a trace as a callback."""
     if not is_traced(model):
         return host(model if on_host(model) else jax.device_put(model, jax.devices("cpu")[0]))
-    leaves, structure = jax.tree.flatten(model)
-    leaves, kinds = [jnp.asarray(leaf) for leaf in leaves], (np.float64, np.float64, np.int8)
-
-    @in_float64  # of the callback's own thread
-    def call(*halves):
-        pairs = zip(halves, leaves, strict=True)
-        ends = host(structure.unflatten([_whole(half, leaf.dtype) for half, leaf in pairs]))
-        return tuple(end.view(np.uint32).reshape(size, 2) if end.dtype == np.float64 else end for end in ends)
-
-    shapes = [jax.ShapeDtypeStruct((size,) if kind == np.int8 else (size, 2), _half_type(kind)) for kind in kinds]
-    ends = jax.pure_callback(call, tuple(shapes), *map(_halves, leaves), vmap_method="sequential")
-    return tuple(lax.bitcast_convert_type(end, kind) for end, kind in zip(ends, kinds, strict=True))
-
-
-def _half_type(dtype):
-    """uint32 for numbers of eight bytes, which callbacks with x64 off would round; other types as they are."""
-    return np.dtype(np.uint32) if np.dtype(dtype).itemsize == 8 else np.dtype(dtype)
-
-
-def _halves(x):
-    return lax.bitcast_convert_type(x, _half_type(x.dtype)) if x.dtype.itemsize == 8 else x
-
-
-def _whole(x, dtype) -> np.ndarray:
-    x = np.ascontiguousarray(x)
-    return x.view(dtype)[..., 0] if np.dtype(dtype).itemsize == 8 else x
+    kinds = np.float64, np.float64, np.int8
+    return on_the_host(host, [jax.ShapeDtypeStruct((size,), kind) for kind in kinds], model)
 
 
 def _told(callback, total: int):

@@ -78,7 +78,7 @@ class PenaltySweep:
 
 
 def fit_path(
-    problem: Problem, X, y, penalties, *, progress: Callable[[int, Model], Any] | None = None, **options
+    problem: Problem, X, y, penalties, *, callback: Callable[[dict], Any] | None = None, **options
 ) -> Path:
     """Train one model for each penalty, each started from the one before it.
 
@@ -88,11 +88,11 @@ def fit_path(
         problem: loss and scale; its own penalty does not matter.
         X, y: training data as `fit` takes them.
         penalties: a sequence of penalties, or one whose parameters have a leading axis, as `jax.vmap(l2)(lams)` gives.
-        progress: called with (k, model) after each model; return True to stop there.
+        callback: called after each model with a dict of `done`, `total` and `model`; return True to stop there.
         options: those of `fit`: sample_weight, tol, solver, warm_start (of the first), max_steps.
 
     Returns:
-        Path: models (each with its gap), penalties, w (L, d); shorter where `progress` stopped it.
+        Path: models (each with its gap), penalties, w (L, d); shorter where `callback` stopped it.
 
     Raises:
         TypeError: penalties are none, or a tracer. ValueError: as in `fit`.
@@ -110,15 +110,16 @@ def fit_path(
         raise TypeError(f"problem must be a jb.Problem, got {type(problem).__name__}")
     if is_traced(problem, X, y, penalties, options):
         raise TypeError("fit_path runs on the host; inside jit, vmap or grad use fit")
-    if progress is not None and not callable(progress):
-        raise TypeError(f"progress must be a function of (k, model), got {progress!r}")
+    if callback is not None and not callable(callback):
+        raise TypeError(f"callback must be a function of one dict, got {callback!r}")
     models: list[Model] = []
     wanted, matrix = each_of(penalties), as_matrix(X)
     for k, penalty in enumerate(wanted):
         here = dataclasses.replace(problem, penalty=penalty)
         models.append(fit(here, matrix, y, **options))
         options["warm_start"] = models[-1]
-        if progress is not None and progress(k, models[-1]):
+        news = {"done": k + 1, "total": len(wanted), "model": models[-1]}
+        if callback is not None and callback(news):
             break
     return Path(tuple(models), tuple(wanted[: len(models)]))
 

@@ -121,7 +121,7 @@ class Search:
         """The upper bound of the best model."""
         return self.measures[self.best][1]
 
-    def run(self, eps: float, max_models: int, progress, warm_start, options) -> Status:
+    def run(self, eps: float, max_models: int, callback, warm_start, options) -> Status:
         """Train and cut until the best model is within eps of every bound."""
         for z in itertools.product(*([0.0, 1.0][::-1] if k in self.span.free else [0.0] for k in (0, 1))):
             self._train(np.array(z), warm_start, options)
@@ -145,7 +145,7 @@ class Search:
                 part = piece.low.copy(), piece.high.copy()
                 part[0][side], part[1][side] = low, high
                 self._push(lower, *part)
-            if progress is not None and progress(self._news()):
+            if callback is not None and callback(self._news()):
                 return Status.MAX_STEPS
         return Status.CONVERGED
 

@@ -7,13 +7,13 @@ import numpy as np
 
 from jaxbounds.array import on_host, put, to_host, xp
 from jaxbounds.bounds import labels_of, published
+from jaxbounds.callbacks import on_the_host, refuse_own_functions
 from jaxbounds.certificates.any_rows import factors, moves
 from jaxbounds.certificates.metrics import blocks_of_tests, metrics_of
 from jaxbounds.certificates.row_changes import prepared, stored_scores
-from jaxbounds.host import host_matrix, matrix_of
+from jaxbounds.host import matrix_of
 from jaxbounds.model import Model
-from jaxbounds.pytree import in_float64, is_traced, pytree
-from jaxbounds.user_functions import FunctionLoss, FunctionPenalty
+from jaxbounds.pytree import in_float64, pytree
 
 REMOVAL, RELABEL = "worst_case_removal", "worst_case_relabel"
 
@@ -293,41 +293,6 @@ def _search(case, tests, most: int):
     return low
 
 
-def on_the_host(compute, shapes, model: Any, matrix):
-    """compute(model, matrix) in NumPy: at once, or as a callback where values are traced or lie on an accelerator."""
-    if on_host(model, matrix):
-        return compute(to_host(model), matrix)
-    leaves, structure = jax.tree.flatten((model, matrix))
-    dtypes = [leaf.dtype for leaf in leaves]
-
-    def callback(*words):
-        with jax.enable_x64(True), np.errstate(all="ignore"):
-            model, matrix = structure.unflatten(map(_from_words, words, dtypes))
-            return tuple(_to_words(np.asarray(value)) for value in compute(model, host_matrix(matrix)))
-
-    wanted = tuple(jax.eval_shape(_as_words, shape) for shape in shapes)
-    # jax hands a callback its arguments outside our 64-bit scope, where float64 would be cut to float32
-    found = jax.pure_callback(callback, wanted, *map(_as_words, leaves), vmap_method="sequential")
-    return tuple(
-        words if shape.dtype.itemsize < 8 else jax.lax.bitcast_convert_type(words, shape.dtype)
-        for words, shape in zip(found, shapes, strict=True)
-    )
-
-
-def _as_words(x):
-    """A traced array of 64-bit numbers as pairs of 32-bit words."""
-    return jax.lax.bitcast_convert_type(x, np.uint32) if x.dtype.itemsize == 8 else x
-
-
-def _to_words(x):
-    return np.ascontiguousarray(x)[..., None].view(np.uint32) if x.dtype.itemsize == 8 else x
-
-
-def _from_words(words, dtype):
-    words = np.asarray(words)
-    return np.ascontiguousarray(words).view(dtype)[..., 0] if dtype.itemsize == 8 else words
-
-
 def checked(model: Any, X_test, keep_n: bool, name: str) -> Any:
     """The test rows; raises where no guarantee can be given."""
     if not isinstance(model, Model):
@@ -356,21 +321,12 @@ def checked(model: Any, X_test, keep_n: bool, name: str) -> Any:
         raise ValueError(f"{name} needs a smooth loss (property A), and {problem.loss.name} is not; use a smoothed one")
     if model.data is None:
         raise ValueError(f"{name} needs the training rows, and this model was stored without its data")
-    if own_functions(problem) and is_traced(model, X_test):
-        raise ValueError(
-            f"{name} cannot be used inside jit, vmap or grad with your own functions: it is a callback to the host, "
-            "which must not call jax; call it outside"
-        )
+    refuse_own_functions(problem, name, model, X_test)
     matrix = matrix_of(X_test, on_host(model, X_test), "X_test")
     d = model.w.shape[0]
     if matrix.shape[1] != d:
         raise ValueError(f"X_test must have {d} columns like the training data, got {matrix.shape[1]}")
     return matrix
-
-
-def own_functions(problem) -> bool:
-    """Whether a user's loss or penalty is in it."""
-    return isinstance(problem.loss, FunctionLoss) or isinstance(problem.penalty, FunctionPenalty)
 
 
 def count(model: Any, k, name: str) -> int:

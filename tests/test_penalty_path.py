@@ -163,11 +163,11 @@ def test_fit_path():
     X, y, _, _ = data(5)
     problem, lams, seen = jb.Problem(jb.losses.logistic(), jb.penalties.l2(1.0)), np.array([1.0, 0.3, 0.1]), []
     path = jb.fit_path(problem, X, y, jax.vmap(jb.penalties.l2)(jnp.asarray(lams)), tol=1e-10,
-                       progress=lambda k, model: seen.append((k, float(model.gap))))  # fmt: skip
-    assert [k for k, _ in seen] == [0, 1, 2] and path.w.shape == (3, D) and np.all(np.asarray(path.gap) < 1e-9)
+                       callback=lambda news: seen.append((news["done"], float(news["model"].gap))))  # fmt: skip
+    assert [k for k, _ in seen] == [1, 2, 3] and path.w.shape == (3, D) and np.all(np.asarray(path.gap) < 1e-9)
     for model, lam in zip(path.models, lams, strict=True):
         np.testing.assert_allclose(model.w, true_w(X, y, "logistic", jb.penalties.l2(np.float32(lam))), atol=1e-4)
-    short = jb.fit_path(problem, X, y, [jb.penalties.l2(lam) for lam in lams], progress=lambda k, model: k == 1)
+    short = jb.fit_path(problem, X, y, [jb.penalties.l2(lam) for lam in lams], callback=lambda news: news["done"] == 2)
     assert len(short.models) == len(short.penalties) == 2
     with pytest.raises(TypeError, match="host"):
         jax.jit(lambda X: jb.fit_path(problem, X, y, [jb.penalties.l2(1.0)]))(X)
@@ -366,7 +366,7 @@ def test_best_penalty_in_a_rectangle():
     X, y, V, z = data(7)
     net = jb.penalties.elastic_net
     problem, seen = jb.Problem(jb.losses.logistic(), net(1.0, 0.01)), []
-    best = jb.best_penalty(problem, X, y, V, z, net(0.05, 0.001), net(0.5, 0.02), eps=0.051, progress=seen.append)
+    best = jb.best_penalty(problem, X, y, V, z, net(0.05, 0.001), net(0.5, 0.02), eps=0.051, callback=seen.append)
     assert int(best.status) == 0 and int(best.n_trained) <= 30 and len(seen) == int(best.n_trained) - 4
     for lam in np.geomspace(0.05, 0.5, 4):
         for l1 in np.geomspace(0.001, 0.02, 4):
@@ -390,7 +390,7 @@ def test_best_penalty_stops_when_told():
     problem = jb.Problem(jb.losses.logistic(), jb.penalties.l2(1.0))
     model = jb.fit(problem, X, y)
     few = jb.best_penalty(model, X, y, V, z, 1e-4, 10.0, eps=0.0, max_models=4)
-    told = jb.best_penalty(problem, X, y, V, z, 1e-4, 10.0, eps=0.0, progress=lambda news: news["n_trained"] >= 3)
+    told = jb.best_penalty(problem, X, y, V, z, 1e-4, 10.0, eps=0.0, callback=lambda news: news["n_trained"] >= 3)
     for best, n in ((few, 4), (told, 3)):
         assert jb.Status(int(best.status)) == jb.Status.MAX_STEPS and int(best.n_trained) == n
         true = [measures("logistic", V @ true_w(X, y, "logistic", jb.penalties.l2(lam)), z)[0]
@@ -421,7 +421,7 @@ def test_hostile_input():
         (lambda: best(measure="auc"), ValueError, "measure"),
         (lambda: best(max_models=1), ValueError, "max_models"),
         (lambda: best(cells=0), ValueError, "cells"),
-        (lambda: best(progress=1), TypeError, "progress"),
+        (lambda: best(callback=1), TypeError, "callback"),
         (lambda: best(V=V[:, :2]), ValueError, "X_val must have 6 columns"),
         (lambda: best(z=z[:3]), ValueError, "y_val"),
         (lambda: best(z=(z + 1) / 2), ValueError, "y_val must hold labels"),

@@ -10,6 +10,7 @@ import scipy.sparse as sp
 
 from jaxbounds.certificates.whitened import block_terms, blocks
 from jaxbounds.host import HostMatrix, host_matrix
+from jaxbounds.matrix import Matrix
 from jaxbounds.model import Model, coordinate_pad, lam_of, score_pad
 from jaxbounds.rounding import TINY, TINY_NORM, U, down, growth, norm_up, up
 
@@ -106,11 +107,12 @@ def stored_scores(case: Case, tests) -> tuple[np.ndarray, np.ndarray]:
     return tests @ case.w, score_pad(up(abs(tests) @ np.abs(case.w), d), d)
 
 
-def prepared(model: Model, matrix: HostMatrix, keep_n: bool, relabel: bool = False) -> tuple[Case, Any]:
+def prepared(model: Model, matrix: Matrix | HostMatrix, keep_n: bool, relabel: bool = False) -> tuple[Case, Any]:
     """(case, test rows as float64)."""
     data: Any = model.data
     case = make_case(model, host_matrix(data.matrix), keep_n, relabel)
-    tests = matrix.values.astype(np.float64)
+    tests: Any = host_matrix(matrix)
+    tests = tests.values.astype(np.float64)
     if sp.issparse(case.X) and not sp.issparse(tests):
         tests = sp.csr_array(tests)
     elif sp.issparse(tests) and not sp.issparse(case.X):
