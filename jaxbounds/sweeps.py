@@ -2,9 +2,7 @@
 
 import functools
 import operator
-import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -24,11 +22,11 @@ from jaxbounds.penalties import Penalty
 from jaxbounds.projected import ProjectedRows, project
 from jaxbounds.pytree import in_float64, is_traced, pytree, static
 from jaxbounds.status import Status
+from jaxbounds.threads import CORES, in_threads
 
 _BUDGET = 1 << 24  # numbers that all batches in work may hold at a time (128 MB)
 _LEAST = 1 << 18  # numbers of a batch that is worth a thread of its own
 _VMAPPED = 64  # candidates at a time where bound is vmapped
-_CORES = os.cpu_count() or 1
 _COPIES = 48  # vectors over its slots that a certificate holds at a time
 
 
@@ -207,30 +205,28 @@ def _sweep(model: Model, changes, method: Method, matrix, batch_size: int | None
         ends = range(0, group.count, size)
         pieces += [group.cut(start, min(start + size, group.count)) for start in ends]
 
-    def solve(piece):
-        return _solve(model, piece, method, rows)
+    def take(piece, answer):
+        nonlocal done, found
+        if found is None:
+            found = jax.tree.map(lambda part: np.empty((total, *part.shape[1:]), part.dtype), answer)
+        jax.tree.map(lambda out, part: out.__setitem__(piece.members, part), found, answer)
+        done += piece.count
+        if callback is not None:
+            callback({"done": done, "total": total})
 
-    with ThreadPoolExecutor(min(_CORES, len(pieces))) as pool:
-        for piece, answer in zip(pieces, pool.map(solve, pieces), strict=True):
-            if found is None:
-                found = jax.tree.map(lambda part: np.empty((total, *part.shape[1:]), part.dtype), answer)
-            jax.tree.map(lambda out, part, at=piece.members: out.__setitem__(at, part), found, answer)
-            done += piece.count
-            if callback is not None:
-                callback({"done": done, "total": total})
+    in_threads(lambda piece: _solve(model, piece, method, rows), pieces, take)
     assert found is not None  # a batch is never empty
     return found
 
 
 def _batch_size(count: int, work: float) -> int:
     """Candidates of a batch: an even share for each core, within the memory, and no smaller than is worth a thread."""
-    share = max(-(-count // _CORES), int(_LEAST / work))
-    return max(1, min(share, int(_BUDGET / _CORES / work)))
+    share = max(-(-count // CORES), int(_LEAST / work))
+    return max(1, min(share, int(_BUDGET / CORES / work)))
 
 
-@in_float64
 def _solve(model: Model, piece: Flat, method: Method, rows: ProjectedRows | None) -> dict:
-    """What is known of the candidates of one piece; settings of threads are their own."""
+    """What is known of the candidates of one piece."""
     # no ball, but boxes of all coefficients, or a pass over the data for each: one by one
     if _new_penalty(model, piece).strong_convexity is None or not method.flat or model.problem.intercept:
         changes, matrix = [piece.change(k) for k in range(piece.count)], None if rows is None else rows.matrix

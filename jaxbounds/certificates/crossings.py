@@ -21,6 +21,7 @@ import numpy as np
 
 from jaxbounds.certificates.crossing_blocks import solve_many
 from jaxbounds.rounding import TINY, U, growth, norm_up, up
+from jaxbounds.threads import in_threads
 
 _ROUNDS = 25  # growths of the active set
 _STEPS = 30  # Newton steps on it; the first third are not damped
@@ -38,7 +39,8 @@ def solve(state: Any, rows, reach, m, m_pad, step):
     order = np.argsort(reach, kind="stable")
     ranked = reach[order]
     front = np.searchsorted(ranked, step, side="right")
-    for part in np.array_split(np.argsort(front, kind="stable"), max(1, -(-rows.size // _CHUNK))):
+
+    def settle(part):
         near = order[: front[part].max(initial=0)]
         stays = _stays(state, rows[part], near, m[part], m_pad[part])
         still, kept = stays.all(axis=0), part[stays.all(axis=0)]
@@ -50,6 +52,8 @@ def solve(state: Any, rows, reach, m, m_pad, step):
             if not exact[slot]:
                 found = _active_set(state, rows[slot], order, ranked, near[crosses], m[slot])
                 centre[slot], half[slot], exact[slot] = found
+
+    in_threads(settle, np.array_split(np.argsort(front, kind="stable"), max(1, -(-rows.size // _CHUNK))))
     return centre, half, exact
 
 
