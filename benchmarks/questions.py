@@ -229,9 +229,9 @@ Logistic loss + L2, rows of norm 1, four fifths for training; times in seconds o
 after compilation. Ratios count.
 
 **Every row left out**, 1/n kept. `leave_one_out` against {payload["sample"]} rows that were really left out: time for \
-all rows against retraining (ours, warm-started; scikit-learn's lbfgs, warm-started; both extrapolated from the sample), rows \
-whose label stays open, the interval of the number of mistakes, truths inside, and, as a share of the score's true \
-move (median): half-width of the interval, error of approximate leave-one-out (in brackets the worst of the sample), \
+all rows against retraining (ours, warm-started; scikit-learn's lbfgs, warm-started; both extrapolated from the \
+sample), rows whose label stays open, the interval of the number of mistakes, truths inside, and, as a share of the \
+score's true move (median): half-width of the interval, error of approximate leave-one-out (in brackets the worst of the sample), \
 error of the influence function. The estimates come with no guarantee.
 
 {table([*head, "rows", "ours", "refit", "scikit-learn", "open", "mistakes", "inside", "half-width", "ALO", "influence",

@@ -37,6 +37,11 @@ class _Namespace:
 xp = _Namespace()
 
 
+def squared(x):
+    """x^2 in float64: squares of float32 numbers would be rounded, and vanish below 1e-19."""
+    return xp.square(x.astype(xp.float64))
+
+
 def segment_sum(values, index, size: int):
     """out[k] = sum of the values whose index is k; indices past the end are dropped."""
     if uses_jax((values, index)):

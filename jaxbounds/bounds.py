@@ -11,7 +11,7 @@ from jaxbounds.array import on_host, put, to_host, xp
 from jaxbounds.batches import Flat
 from jaxbounds.certificates import Cached, Method
 from jaxbounds.certificates.unpenalised import certify_with_intercept, check_intercept
-from jaxbounds.host import matrix_of
+from jaxbounds.host import matrix_of, on_device
 from jaxbounds.kinds import Change, SetPenalty
 from jaxbounds.model import Model
 from jaxbounds.problem import Problem
@@ -222,7 +222,7 @@ class Bounds:
 
 def _flatten(bounds: Bounds):
     # regions of host calls stay NumPy until the bounds travel through a jax transformation
-    return put(tuple(getattr(bounds, f.name) for f in dataclasses.fields(bounds))), None
+    return put(on_device(tuple(getattr(bounds, f.name) for f in dataclasses.fields(bounds)))), None
 
 
 jax.tree_util.register_pytree_node(Bounds, _flatten, lambda _, children: Bounds(*children))
@@ -235,7 +235,7 @@ def _evaluate(bounds: Bounds, what: str, *args):
     if on_host(model, parts, status, args):
         model, parts, status = to_host((model, parts, status))
         return intersect(model, parts, status, what, args)
-    return _intersect_jit(model, parts, status, what, args)
+    return _intersect_jit(model, on_device(parts), status, what, args)
 
 
 def intersect(model, parts, status, what: str, args):

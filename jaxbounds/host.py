@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import jax
 import numpy as np
 import scipy.sparse as sp
 
@@ -82,3 +83,12 @@ def matrix_of(X: Any, host: bool, name: str = "X") -> Matrix | HostMatrix:
     if isinstance(X, HostMatrix):
         return X if host else as_matrix(X.values, name)
     return host_matrix(as_matrix(X, name)) if host else as_matrix(X, name)
+
+
+def on_device(tree: Any) -> Any:
+    """The tree with matrices that jax can carry in place of those on the host."""
+
+    def moved(leaf):
+        return as_matrix(leaf.values) if isinstance(leaf, HostMatrix) else leaf
+
+    return jax.tree.map(moved, tree)

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxbounds.array import Array, fori_loop, on_host, put, to_host, xp
+from jaxbounds.array import Array, fori_loop, on_host, put, squared, to_host, xp
 from jaxbounds.host import HostMatrix, host_matrix, matrix_of
 from jaxbounds.intercept import balanced_intercept
 from jaxbounds.losses import Loss
@@ -230,7 +230,7 @@ def _memory(problem: Problem, data: Data, w, b, alpha, ref, unit: float):
     n, d = matrix.shape
     y, c = data.target, data.weight * unit
     w = w.astype(xp.float64)
-    magnitude, square = matrix.map(xp.abs), matrix.map(xp.square)
+    magnitude, square = matrix.map(xp.abs), matrix.map(squared)
     terms = _score_terms(problem, matrix)
     score, score_abs = matrix.matvec(w) + b, up(magnitude.matvec(xp.abs(w)) + xp.abs(b), terms)
     q = loss.coordinate(score, y)

@@ -200,7 +200,8 @@ def _sweep(model: Model, changes, method: Method, matrix, batch_size: int | None
     rows = None if matrix is None else project(model, matrix)
     total, done, found, pieces = size_of(changes), 0, None, []
     for group in groups_of(changes):
-        check_method(method, model.problem, group)
+        # the penalties of a group have a leading axis, which only flat methods expect
+        check_method(method, model.problem, group if method.flat else candidate(changes, int(group.members[0])))
         size = batch_size or _batch_size(group.count, _work(model, group, method, matrix))
         ends = range(0, group.count, size)
         pieces += [group.cut(start, min(start + size, group.count)) for start in ends]

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from jaxbounds.array import scatter_set, xp
+from jaxbounds.array import scatter_set, squared, xp
 from jaxbounds.certificates.centre import Coefficients, coefficients, extend, new_rows, new_scores, with_data
 from jaxbounds.certificates.ledger import Ledger, take
 from jaxbounds.certificates.region import Region
@@ -110,7 +110,7 @@ class Ball(Region):
         magnitude = matrix.map(xp.abs)
         middle = matrix.matvec(at.centre)
         pad = dot_error(magnitude.matvec(xp.abs(at.centre)), terms + 4) + up(magnitude.matvec(at.centre_pad), terms)
-        length = norm_up(matrix.map(xp.square).matvec(1.0 / at.lam), terms + 4)
+        length = norm_up(matrix.map(squared).matvec(1.0 / at.lam), terms + 4)
         half = up(self.radius * length + pad)
         return middle - half, middle + half
 

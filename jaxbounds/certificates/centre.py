@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from jaxbounds.array import scatter_set, segment_sum, xp
+from jaxbounds.array import scatter_set, segment_sum, squared, xp
 from jaxbounds.edit import Edit
 from jaxbounds.host import host_matrix
 from jaxbounds.model import Data, Model, lam_of
@@ -104,7 +104,7 @@ def new_scores(model: Model, edit: Edit, region: Any):
     middle, moved = total(lambda x: x, at.centre)
     size, _ = total(xp.abs, xp.abs(at.centre))
     pads, _ = total(xp.abs, at.centre_pad)
-    square, square_moved = total(xp.square, 1.0 / at.lam)
+    square, square_moved = total(squared, 1.0 / at.lam)
     length = norm_up(xp.maximum(square, 0.0) + growth(terms) * (xp.abs(square) + square_moved), terms)
     pad = dot_error(xp.abs(size) + 2 * moved, terms) + up(xp.abs(pads), terms) + growth(terms) * moved
     half = up(region.radius * length + pad)

@@ -133,10 +133,10 @@ class Stored(Hessians):
         if found is None:
             return one_sandwich(self.problem, at, low, high)
         update, *share = found
-        reference, lengths = updated(*update), kept_lengths(*update)
+        reference = updated(*update)
         radius, shape, pad, centre = relative_set(reference, at.w, decrement(reference, at.g, at.pad), *share)
         crude = up(row_norms(self.problem.matrix) / root(self.lam))
-        kept = np.concatenate([lengths, np.full(crude.size - lengths.size, np.inf)])
+        kept = np.concatenate([kept_lengths(self.factor, reference), np.full(crude.size - self.factor.h.size, np.inf)])
         lengths = np.minimum(scatter_set(kept, self.rows, reference.of_columns(self.touched.new)), crude)
         return explicit(self.problem, at, radius, shape, pad, centre, ~self.problem.free, lengths=lengths)
 

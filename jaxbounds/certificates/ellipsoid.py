@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from typing import Any
 
-from jaxbounds.array import xp
+from jaxbounds.array import squared, xp
 from jaxbounds.certificates.ball import alpha_range
 from jaxbounds.certificates.centre import extend, new_rows
 from jaxbounds.certificates.region import Region
@@ -42,7 +42,7 @@ class Diagonal(Shape):
     lam: Any  # (d,)
 
     def of_rows(self, matrix):
-        return norm_up(matrix.map(xp.square).matvec(1.0 / self.lam), matrix.row_terms + 4)
+        return norm_up(matrix.map(squared).matvec(1.0 / self.lam), matrix.row_terms + 4)
 
     def of_axes(self):
         return up(1.0 / root(self.lam))
@@ -147,4 +147,4 @@ def interval(matrix: Matrix, magnitude: Matrix, half, pad, centre, b_half):
 
 def row_norms(matrix: Matrix):
     """Upper bound of ||x|| for each row."""
-    return norm_up(matrix.map(xp.square).matvec(xp.ones(matrix.shape[1])), matrix.row_terms + 4)
+    return norm_up(matrix.map(squared).matvec(xp.ones(matrix.shape[1])), matrix.row_terms + 4)

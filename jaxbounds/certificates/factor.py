@@ -15,7 +15,7 @@ import numpy as np
 from jaxbounds.array import on_host, put, scatter_set, to_host, uses_jax, xp
 from jaxbounds.certificates.centre import with_data
 from jaxbounds.certificates.ellipsoid import Shape, row_norms
-from jaxbounds.certificates.inverse import dense, dot, gram
+from jaxbounds.certificates.inverse import dense, dot, gram, inverse_of, least_eigenvalue, residual_norm
 from jaxbounds.certificates.ledger import take
 from jaxbounds.certificates.renewed import NewProblem
 from jaxbounds.edit import Edit, scalar_l2
@@ -40,6 +40,7 @@ class Factor:
     vectors: Any  # (d, d), about
     values: Any  # (d,), about
     lam: Any
+    least: Any  # lower bound of the least eigenvalue of X^T diag(h) X + lam I
     lengths: Any  # (n,) upper bounds of ||x_i|| in the metric of (X^T diag(h) X + lam I)^-1
     v: Any  # (d,) sum_i c_i t_i x_i at t = a(w^)
     v_pad: Any  # (d,)
@@ -95,10 +96,15 @@ def with_factor(model: Model) -> Model:
     at = problem.gradient(here.w.astype(xp.float64))
     h, norms = c * loss.second(at.q, data.target), row_norms(matrix)
     G = gram(matrix, h)
+    if not uses_jax((G,)) and not np.all(np.isfinite(G)):
+        raise ValueError("the Hessian is not finite: rows of the data are too large for their squares; rescale X")
     error = up(growth(n + 8) * xp.sum(h * norms**2), n + 8) + d * TINY
     values, vectors = jnp.linalg.eigh(G) if uses_jax((G,)) else np.linalg.eigh(G)
     h_error = up(xp.max(xp.expm1(at.score_pad + 2 * U * xp.abs(at.q)))) + 32 * U
-    factor = Factor(h, h_error, G, error, vectors, values, lam[0], norms, at.v, at.pad)
+    H = G + lam[0] * xp.eye(d)
+    P = inverse_of(H)
+    least = least_eigenvalue(P, residual_norm(H, P, error + 4 * U * xp.max(xp.abs(H))), lam[0] * (1 - 4 * U))
+    factor = Factor(h, h_error, G, error, vectors, values, lam[0], least, norms, at.v, at.pad)
     return replace(model, factor=put(replace(factor, lengths=stored(factor).of_rows(matrix))))
 
 
@@ -113,6 +119,7 @@ class Reference(Shape):
     spectrum: Any  # (d,) of the part before the update
     left: Any  # (d, r) B U
     core: Any  # (r, r) (I + D U^T B U)^-1 D
+    share: Any  # H >= share times the stored H^
 
     def apply(self, b):
         """About H^-1 B for a (d, k) array."""
@@ -163,19 +170,27 @@ def stored(factor: Factor) -> Reference:
     return updated(factor, xp.asarray(1.0), factor.lam, nothing, xp.zeros_like(factor.h, shape=0))
 
 
-def kept_lengths(factor: Factor, kappa, lam, vectors, weights):
-    """(n,) upper bounds of ||x_i|| in the metric of H^-1 for the rows of the stored factor, H as in `updated`.
+def kept_lengths(factor: Factor, reference: Reference):
+    """(n,) upper bounds of ||x_i|| in the metric of H^-1 for the rows of the stored factor."""
+    share = reference.share
+    return up(factor.lengths / root(xp.where(share > 0, share, 1.0))) + xp.where(share > 0, 0.0, xp.inf)
 
-    H >= (min(kappa, lam/lam^) - tau) H^, tau the norm of D^(1/2) U^T H^^-1 U D^(1/2) over the columns with weights -D.
+
+def kept_share(factor: Factor, kappa, lam, vectors, weights):
+    """A number s with H >= s H^, H as in `updated` and H^ as it was stored; it may be negative.
+
+    s = min(kappa, lam/lam^) - tau, tau the norm of D^(1/2) U^T H^^-1 U D^(1/2) over the columns with weights -D.
     """
+    whole = xp.minimum(kappa, lam / factor.lam) * (1 - 8 * U)
+    if not vectors.shape[1]:
+        return whole
     X = vectors * root(xp.maximum(-weights, 0.0))[None, :]
     d, k = X.shape
     P, error = stored(factor).solve(X)
     size = xp.abs(X).T @ xp.abs(P)
     tau = norm_up(xp.sum((X.T @ P) ** 2), k * k + 4) + growth(d + 8) * norm_up(xp.sum(size**2), k * k + 4)
     tau = up(tau + norm_up(xp.sum(X**2), k * d) * norm_up(xp.sum(error**2), k), 16)
-    share = xp.minimum(kappa, lam / factor.lam) * (1 - 8 * U) - tau
-    return up(factor.lengths / root(xp.where(share > 0, share, 1.0))) + xp.where(share > 0, 0.0, xp.inf)
+    return whole - tau
 
 
 def updated(factor: Factor, kappa, lam, vectors, weights) -> Reference:
@@ -189,8 +204,9 @@ def updated(factor: Factor, kappa, lam, vectors, weights) -> Reference:
     spectrum = kappa * xp.maximum(factor.values, 0.0) + lam
     left = _spectral(factor.vectors, spectrum, vectors)
     inner = xp.eye(r) + weights[:, None] * dot(vectors.T, left)
-    core = solved(inner, xp.diag(weights))
-    return Reference(H, error, lam * (1 - 4 * U), factor.vectors, spectrum, left, core)
+    core, share = solved(inner, xp.diag(weights)), kept_share(factor, kappa, lam, vectors, weights)
+    least = xp.maximum(lam * (1 - 4 * U), share * factor.least * (1 - 8 * U))
+    return Reference(H, error, least, factor.vectors, spectrum, left, core, share)
 
 
 def solved(a, b):

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxbounds.array import uses_jax, xp
+from jaxbounds.array import squared, uses_jax, xp
 from jaxbounds.certificates.linear import conjugate_gradients
 from jaxbounds.host import HostMatrix
 from jaxbounds.matrix import Dense
@@ -123,7 +123,7 @@ def invert(hessian: Hessian, definite: bool = True) -> Inverse:
         trace = xp.sum(hessian.h * xp.diag(K))
         eps = residual_norm(G, P, growth(matrix.row_terms + 8) * trace)
         return Inverse(hessian, xp.where(xp.isfinite(P), P, 0.0), eps, least, K, "gram")
-    diagonal = hessian.ridge + matrix.map(xp.square).rmatvec(hessian.h)
+    diagonal = hessian.ridge + matrix.map(squared).rmatvec(hessian.h)
     return Inverse(hessian, 1.0 / xp.where(hessian.mask, diagonal, 1.0), xp.asarray(xp.inf), least, None, "iterative")
 
 
@@ -134,11 +134,15 @@ def _full(hessian: Hessian, least) -> Inverse:
     ridge = hessian.ridge
     H = xp.where(inside, gram(hessian.matrix, hessian.h), 0.0) + xp.diag(ridge)
     P = inverse_of(H)
-    trace = xp.sum(hessian.h * hessian.magnitude.map(xp.square).matvec(xp.ones(d)))
+    trace = xp.sum(hessian.h * hessian.magnitude.map(squared).matvec(xp.ones(d)))
     eps = residual_norm(H, P, growth(n + 8) * trace + 4 * U * xp.max(ridge))
-    size = xp.sqrt(xp.sum(P**2)) * (1 + growth(d * d + 4))
-    mu = xp.where(xp.isfinite(eps), xp.maximum(least, (1 - eps) / size * (1 - 8 * U)), least)
-    return Inverse(hessian, xp.where(xp.isfinite(P), P, 0.0), eps, mu, None, "full")
+    return Inverse(hessian, xp.where(xp.isfinite(P), P, 0.0), eps, least_eigenvalue(P, eps, least), None, "full")
+
+
+def least_eigenvalue(P, eps, least):
+    """Lower bound of the least eigenvalue of H, given one that is known and P with ||I - H P|| <= eps."""
+    size = xp.sqrt(xp.sum(P**2)) * (1 + growth(P.size + 4))
+    return xp.where(xp.isfinite(eps), xp.maximum(least, (1 - eps) / size * (1 - 8 * U)), least)
 
 
 def residual_norm(H, P, off):
@@ -194,7 +198,8 @@ def cross(left, scale, right):
 def dense(matrix):
     """The entries as one float64 array."""
     if isinstance(matrix, HostMatrix):
-        return matrix.values if isinstance(matrix.values, np.ndarray) else matrix.values.toarray()
+        values = matrix.values if isinstance(matrix.values, np.ndarray) else matrix.values.toarray()
+        return values.astype(np.float64, copy=False)
     if isinstance(matrix, Dense):
         return matrix.values.astype(jnp.float64)
     return jax.vmap(matrix.matvec, 1, 1)(jnp.eye(matrix.shape[1]))

@@ -74,15 +74,14 @@ def newton_set(ledger: Ledger) -> Ellipsoid:
     live = ledger.c > 0
     h = xp.where(live, ledger.c * loss.second(q, y), 0.0)
     vectors = xp.concatenate([touched.old, touched.new], axis=1)
-    update = factor, touched.kappa, lam, vectors, xp.concatenate([-touched.h_old, h])
-    reference = updated(*update)
+    reference = updated(factor, touched.kappa, lam, vectors, xp.concatenate([-touched.h_old, h]))
     step = decrement(reference, *_gradient(ledger, touched, w, lam, q, q_pad))
 
     # the stored and the new h are within a relative `off` of the Hessian at the exact scores
-    off = xp.maximum(factor.h_error, up(xp.max(xp.where(live, xp.expm1(q_pad), 0.0)) + 32 * U))
+    off = xp.maximum(factor.h_error, up(xp.max(xp.where(live, xp.expm1(q_pad), 0.0), initial=0.0) + 32 * U))
     crude = up(root(up(xp.max(model.rows.norm_sq), d + 8) / lam))
-    kept = xp.minimum(xp.max(kept_lengths(*update)), crude)
-    ell = xp.maximum(kept, xp.max(xp.where(live, reference.of_columns(touched.new), 0.0)))
+    kept = xp.minimum(xp.max(kept_lengths(factor, reference)), crude)
+    ell = xp.maximum(kept, xp.max(xp.where(live, reference.of_columns(touched.new), 0.0), initial=0.0))
     product = up(ell * step.length / (1 - off), 16)
     inside = (product < 1) & (off < 0.5)
     p = xp.where(inside, xp.maximum(product, 1e-300), 0.5)

@@ -1,0 +1,83 @@
+"""What attacks have found: each was a violated bound, a crash or a needless width."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxbounds as jb
+
+
+@pytest.mark.parametrize("method", [jb.Cached(), jb.Partial(), jb.Pass()], ids=lambda m: type(m).__name__)
+def test_traced_float32_scores_hold_the_optimum(method):
+    """All rows become 0: the new optimum is 0 exactly, at the edge of the ball."""
+    X = np.array([[0.3], [0.7], [-0.9]], np.float32)
+    model = jb.fit(jb.Problem(jb.losses.squared(), jb.penalties.l2(0.05)), X, np.array([1.0, -1.0, 0.5]), tol=1e-12)
+    change = jb.set_rows(np.arange(3), np.zeros((3, 1), np.float32))
+
+    def scores(X):
+        found = jb.bound(model, change, method).scores(X)
+        return found.lower, found.upper
+
+    with jax.enable_x64(True):
+        lower, upper = jax.jit(scores)(jnp.linspace(0.05, 0.95, 40, dtype=jnp.float32)[:, None])
+    assert np.all(np.asarray(lower) <= 0) and np.all(np.asarray(upper) >= 0)
+
+
+def test_traced_float32_squares_do_not_vanish():
+    rng = np.random.default_rng(0)
+    X = (rng.normal(size=(12, 3)) * 1e-21).astype(np.float32)
+    y = np.where(rng.normal(size=12) > 0, 1.0, -1.0)
+    problem, change = jb.Problem(jb.losses.logistic(), jb.penalties.l2(1e-43)), jb.set_targets(np.array([0]), -y[:1])
+
+    def ends(X):
+        bounds = jb.bound(jb.fit(problem, X, y, tol=1e-10), change)
+        return bounds.w().lower, bounds.w().upper
+
+    with jax.enable_x64(True):
+        lower, upper = map(np.asarray, jax.jit(ends)(jnp.asarray(X)))
+        true = np.asarray(jb.refit(jb.fit(problem, X, y), change, tol=1e-13).w)
+    assert np.all(lower <= true) and np.all(true <= upper), (lower, true, upper)
+    assert np.all(upper - lower <= 3 * np.abs(true).max())
+
+
+def test_self_concordant_traced_without_touched_rows():
+    X, y = np.eye(3), np.array([1.0, -1.0, 1.0])
+    model = jb.with_factor(jb.fit(jb.Problem(jb.losses.logistic(), jb.penalties.l2(0.1)), X, y, tol=1e-12))
+    with jax.enable_x64(True):
+        radius = jax.jit(lambda lam: jb.bound(model, jb.set_penalty(jb.penalties.l2(lam)), jb.SelfConcordant()).radius)
+        assert np.isfinite(float(radius(0.11)))
+
+
+def test_self_concordant_each_penalty():
+    X, y = np.eye(3), np.array([1.0, -1.0, 1.0])
+    model = jb.with_factor(jb.fit(jb.Problem(jb.losses.logistic(), jb.penalties.l2(0.1)), X, y, tol=1e-12))
+    each = jb.each_penalty(jax.vmap(jb.penalties.l2)(jnp.asarray([0.09, 0.11])))
+    assert np.all(np.isfinite(np.asarray(jb.bound_each(model, each, X, method=jb.SelfConcordant()).radius)))
+
+
+def test_curvature_bounds_travel():
+    X, y = np.random.default_rng(0).normal(size=(12, 3)), np.array([1.0, -1.0] * 6)
+    model = jb.fit(jb.Problem(jb.losses.logistic(), jb.penalties.l2(0.05)), X, y, tol=1e-10)
+    bounds = jb.bound(model, jb.set_targets([0], [-1.0]), jb.Curvature())
+    assert np.all(np.isfinite(jax.jit(lambda X: bounds.scores(X).upper)(jnp.asarray(X))))
+    assert np.all(np.isfinite(jax.jit(lambda b: b.scores(X).upper)(bounds)))
+
+
+@pytest.mark.parametrize("loss", [jb.losses.logistic(), jb.losses.huber(0.5)], ids=str)
+def test_a_factor_is_no_wider_at_small_lam(loss):
+    """Residuals are divided by the least eigenvalue of the Hessian, and not by lam."""
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(60, 3))
+    y = np.where(rng.normal(size=60) > 0, 1.0, -1.0)
+    model = jb.fit(jb.Problem(loss, jb.penalties.l2(1e-7)), X, y, tol=1e-14)
+    change = jb.set_weights([4], [1.5])
+    formed, stored = (float(jb.bound(m, change, jb.Curvature()).radius) for m in (model, jb.with_factor(model)))
+    assert stored <= 1e-6 * float(jb.bound(model, change).radius) and stored <= 1e4 * formed, (stored, formed)
+
+
+def test_a_factor_that_overflows_is_refused():
+    with pytest.warns(jb.FitWarning):
+        model = jb.fit(jb.Problem(jb.losses.squared(), jb.penalties.l2(1.0)), np.array([[1e160], [1.0]]), np.ones(2))
+    with pytest.raises(ValueError, match="rescale"):
+        jb.with_factor(model)
