@@ -230,9 +230,9 @@ after compilation. Ratios count.
 
 **Every row left out**, 1/n kept. `leave_one_out` against {payload["sample"]} rows that were really left out: time for \
 all rows against retraining (ours, warm-started; scikit-learn's lbfgs, warm-started; both extrapolated from the \
-sample), rows whose label stays open, the interval of the number of mistakes, truths inside, and, as a share of the \
-score's true move (median): half-width of the interval, error of approximate leave-one-out (in brackets the worst of the sample), \
-error of the influence function. The estimates come with no guarantee.
+sample), rows whose label stays open, the interval of the number of mistakes, truths inside. As shares of the score's \
+true move (medians; in brackets the worst of the sample): half-width of the interval, error of approximate \
+leave-one-out and of the influence function, which come with no guarantee.
 
 {table([*head, "rows", "ours", "refit", "scikit-learn", "open", "mistakes", "inside", "half-width", "ALO", "influence",
         "how"], loo)}
