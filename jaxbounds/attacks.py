@@ -103,9 +103,9 @@ def attack_relabel(model: Model, k: int, X_test) -> list[Attack]:
 
 @in_float64
 def _attacks(model: Model, k: int, X_test, keep_n: bool, name: str) -> list[Attack]:
-    if is_traced(model, X_test):
-        raise ValueError("attacks retrain on the host and cannot be used inside jit, vmap or grad")
     matrix: Any = checked(model, X_test, keep_n, name)
+    if is_traced(model, matrix):
+        raise ValueError("attacks retrain on the host and cannot be used inside jit, vmap or grad")
     if not isinstance(matrix, HostMatrix):
         matrix = HostMatrix(matrix.to_scipy())
     return [_Search(model, HostMatrix(matrix.values[[i]]), keep_n, name).best(k) for i in range(matrix.shape[0])]

@@ -1,6 +1,7 @@
 """NumPy computations on values that may be traced: run at once, or as a callback inside jit."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jaxbounds.array import to_host
@@ -16,9 +17,10 @@ def on_the_host(compute, shapes, *args) -> tuple:
         shapes: what it returns, `jax.ShapeDtypeStruct`s.
         args: pytrees.
     """
-    if not is_traced(*args):
+    if not is_traced(*args) and not inside_trace():
         return compute(*to_host(args))
     leaves, structure = jax.tree.flatten(args)
+    leaves = [jnp.asarray(leaf) for leaf in leaves]
     dtypes = [leaf.dtype for leaf in leaves]
 
     @in_float64  # of the callback's own thread
@@ -35,6 +37,11 @@ def on_the_host(compute, shapes, *args) -> tuple:
     )
 
 
+def inside_trace() -> bool:
+    """Whether jax is tracing here, so that even constants become tracers."""
+    return is_traced(jnp.zeros(()))
+
+
 def own_functions(problem) -> bool:
     """Whether a user's loss or penalty is in the problem: a callback must not call jax, and so not these."""
     return isinstance(problem.loss, FunctionLoss) or isinstance(problem.penalty, FunctionPenalty)
@@ -42,7 +49,7 @@ def own_functions(problem) -> bool:
 
 def refuse_own_functions(problem, name: str, *args) -> None:
     """Raise inside jit if the problem holds a user's loss or penalty."""
-    if own_functions(problem) and is_traced(*args):
+    if own_functions(problem) and (is_traced(*args) or inside_trace()):
         raise ValueError(
             f"{name} cannot be used inside jit, vmap or grad with your own functions: it is a callback to the host, "
             "which must not call jax; call it outside"

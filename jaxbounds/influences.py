@@ -133,7 +133,7 @@ def influence(
     r, m = change.rows.shape[0], matrix.shape[0]
     if top is not None and (isinstance(top, bool) or not isinstance(top, int | np.integer) or not 1 <= top <= r):
         raise ValueError(f"top must be None or a whole number between 1 and {r}, got {top!r}")
-    if method is not None or not _closed(model, X_test):
+    if method is not None or not _closed(model, matrix):
         method = method if method is None else check_method(method, model.problem, change)
         lower, upper = _asked(model, change, matrix, method)
         return put(_kept(lower, upper, rows, top))

@@ -7,7 +7,7 @@ import numpy as np
 
 from jaxbounds.array import on_host, put, to_host, xp
 from jaxbounds.bounds import Interval, check_method, published
-from jaxbounds.callbacks import refuse_own_functions
+from jaxbounds.callbacks import inside_trace, refuse_own_functions
 from jaxbounds.certificates import Cached, Method
 from jaxbounds.changes import check_distinct, check_index, remove_rows
 from jaxbounds.interfaces import Loss
@@ -319,7 +319,7 @@ def _checked(model, method, rows, resolve: bool, callback) -> tuple[np.ndarray, 
         raise ValueError("the model has one row: no row is left without it")
     if method is not None:
         check_method(method, model.problem, remove_rows([0]))
-    if is_traced(model) and (resolve or callback is not None):
+    if (is_traced(model) or inside_trace()) and (resolve or callback is not None):
         raise TypeError("resolve and callback retrain or report on the host; leave them out inside jit")
     refuse_own_functions(model.problem, "leaving rows out", model)
     if resolve and model.data is None:

@@ -10,7 +10,7 @@ import numpy as np
 from jaxbounds.array import on_host, to_host
 from jaxbounds.batches import stack
 from jaxbounds.bounds import bound
-from jaxbounds.callbacks import on_the_host
+from jaxbounds.callbacks import inside_trace, on_the_host
 from jaxbounds.certificates import Cached, Curvature, Method, Pass, Theorem1
 from jaxbounds.certificates.leave_one_out import leave_one_out as closed_form
 from jaxbounds.certificates.removed import ball_applies, ball_scores, pass_applies, pass_scores
@@ -90,7 +90,7 @@ def fold_scores(model: Model, rows, fold, method: Method, keep_n: bool, is_open:
 
 def _on_host(host, model: Model, size: int):
     """host(model); inside a trace as a callback."""
-    if not is_traced(model):
+    if not is_traced(model) and not inside_trace():
         return host(model if on_host(model) else jax.device_put(model, jax.devices("cpu")[0]))
     kinds = np.float64, np.float64, np.int8
     return on_the_host(host, [jax.ShapeDtypeStruct((size,), kind) for kind in kinds], model)

@@ -81,3 +81,43 @@ def test_a_factor_that_overflows_is_refused():
         model = jb.fit(jb.Problem(jb.losses.squared(), jb.penalties.l2(1.0)), np.array([[1e160], [1.0]]), np.ones(2))
     with pytest.raises(ValueError, match="rescale"):
         jb.with_factor(model)
+
+
+def own_loss(m):
+    return jnp.logaddexp(0.0, -m)
+
+
+def test_constants_inside_jit_do_not_reach_a_users_function():
+    """A callback must not call jax; everything is a constant here, so only the place gives it away."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(12, 3)), np.array([1.0, -1.0] * 6)
+    loss = jb.losses.from_margin(own_loss, smoothness=0.25, domain=(0.0, 1.0))
+    model = jb.fit(jb.Problem(loss, jb.penalties.l2(0.1)), X, y)
+    for ask in (lambda: jb.worst_case_removal(model, 2, X), lambda: jb.largest_certified_removal(model, X),
+                lambda: jb.leave_one_out(model).scores.upper):  # fmt: skip
+        with pytest.raises(ValueError, match="your own functions"):
+            jax.jit(lambda t, ask=ask: ask() + t)(0)
+    with pytest.raises(ValueError, match="retrain on the host"):
+        plain = jb.fit(jb.Problem(jb.losses.logistic(), jb.penalties.l2(0.1)), X, y)
+        jax.jit(lambda t: (jb.attack_removal(plain, 2, X[:1]), t)[1])(0)
+
+
+def test_leave_one_out_of_a_constant_model_inside_jit():
+    X, y = np.random.default_rng(0).normal(size=(12, 3)), np.array([1.0, -1.0] * 6)
+    model = jb.fit(jb.Problem(jb.losses.logistic(), jb.penalties.l2(0.1)), X, y)
+    with jax.enable_x64(True):
+        inside = jax.jit(lambda t: jb.leave_one_out(model).scores.upper + t)(0.0)
+    np.testing.assert_allclose(inside, jb.leave_one_out(model).scores.upper, rtol=1e-12)
+
+
+def test_partial_has_the_same_bits_in_any_batch():
+    rng = np.random.default_rng(1)
+    X, y = rng.normal(size=(40, 5)), np.where(rng.normal(size=40) > 0, 1.0, -1.0)
+    for penalty in (jb.penalties.elastic_net(0.05, 0.02), jb.penalties.l2(np.geomspace(0.05, 0.4, 5))):
+        model = jb.fit(jb.Problem(jb.losses.logistic(), penalty), X, y)
+        each = jb.each_target_flipped(model)
+        whole = jb.bound_each(model, each, X[:3], jb.Partial())
+        for size in (1, 3):
+            parts = jb.bound_each(model, each, X[:3], jb.Partial(), batch_size=size)
+            for a, b in ((parts.radius, whole.radius), (parts.scores().upper, whole.scores().upper)):
+                np.testing.assert_array_equal(a, b)

@@ -154,6 +154,6 @@ def dual_step(ledger: Ledger, point: Point, steps: int = 40) -> Point:
         return loss.dual(ref, edit.target), ref
 
     def done(old, new):
-        return np.array_equal(old[0].alpha, new[0].alpha)
+        return all(np.array_equal(a.alpha, b.alpha) for a, b in zip(old[:2], new[:2], strict=True))
 
     return fori_loop(0, steps, step, (point, point, xp.ones(())), done)[0]
