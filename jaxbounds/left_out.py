@@ -14,6 +14,7 @@ from jaxbounds.interfaces import Loss
 from jaxbounds.kinds import check_range
 from jaxbounds.left_out_scores import HOW, fold_scores, label_open, row_scores
 from jaxbounds.model import Model
+from jaxbounds.problem import as_number
 from jaxbounds.pytree import in_float64, is_traced, pytree
 from jaxbounds.rounding import TINY, U, growth
 
@@ -139,7 +140,7 @@ def leave_one_out(
 
     Source: Hanada et al. 2016, section 5 (leave-one-out); Rad and Maleki 2020 for the closed form.
     """
-    rows, method = _checked(model, method, rows, resolve, callback)
+    rows, method = _checked(model, method, rows, keep_n, resolve, callback)
     is_open = label_open if resolve and model.problem.loss.classification else None
     return LeaveOneOut(**_judged(model, rows, *row_scores(model, rows, method, keep_n, is_open, callback)))
 
@@ -172,7 +173,7 @@ def cross_validate(
         >>> jb.cross_validate(model, 2, jb.Curvature()).correct.tolist()
         [1, 1, 1, 1]
     """
-    _, method = _checked(model, method, None, resolve, None)
+    _, method = _checked(model, method, None, keep_n, resolve, None)
     if model.data is None:
         raise ValueError("cross_validate needs a model with its data")
     rows, fold = _folds(folds, model.alpha.shape[0])
@@ -214,14 +215,16 @@ def find_label_errors(
         >>> jb.find_label_errors(model, threshold=2.0).rows.tolist()
         [3]
     """
-    rows, method = _checked(model, method, rows, resolve, callback)
+    rows, method = _checked(model, method, rows, keep_n, resolve, callback)
     if is_traced(model):
         raise TypeError("find_label_errors runs on the host: inside jit the number of rows is not known; "
                         "use leave_one_out(model).correct there")  # fmt: skip
     classification, y = model.problem.loss.classification, np.asarray(model.rows.target)
     if classification and threshold is not None:
         raise ValueError("threshold is for regression; labels disagree where the score has the wrong sign")
-    if not classification and (threshold is None or not threshold >= 0 or np.isinf(threshold)):
+    if threshold is not None:
+        threshold = float(as_number(threshold, "threshold"))
+    if not classification and (threshold is None or threshold < 0):
         raise ValueError(f"threshold must be a finite number >= 0 in units of the target, got {threshold!r}")
 
     def margins(lower, upper, rows):
@@ -308,7 +311,7 @@ def loss_range(loss: Loss, lower, upper, y):
 
 
 @in_float64
-def _checked(model, method, rows, resolve: bool, callback) -> tuple[np.ndarray, Method | None]:
+def _checked(model, method, rows, keep_n: bool, resolve: bool, callback) -> tuple[np.ndarray, Method | None]:
     """Checked rows and method."""
     if not isinstance(model, Model):
         raise TypeError(f"model must come from fit, got {type(model).__name__}")
@@ -319,6 +322,11 @@ def _checked(model, method, rows, resolve: bool, callback) -> tuple[np.ndarray, 
         raise ValueError("the model has one row: no row is left without it")
     if method is not None:
         check_method(method, model.problem, remove_rows([0]))
+    for name, flag in (("keep_n", keep_n), ("resolve", resolve)):
+        if not isinstance(flag, bool | np.bool_):
+            raise TypeError(f"{name} must be True or False, got {flag!r}")
+    if callback is not None and not callable(callback):
+        raise TypeError(f"callback must be a function of one dict, got {callback!r}")
     if (is_traced(model) or inside_trace()) and (resolve or callback is not None):
         raise TypeError("resolve and callback retrain or report on the host; leave them out inside jit")
     refuse_own_functions(model.problem, "leaving rows out", model)
@@ -357,6 +365,10 @@ def _folds(folds, n: int) -> tuple[np.ndarray, np.ndarray]:
         if np.any(of_row < -1):
             i = int(np.argmax(of_row < -1))
             raise ValueError(f"folds[{i}] = {of_row[i]} is not a fold; -1 stands for none")
+        if np.any(of_row >= 2**31):
+            i = int(np.argmax(of_row >= 2**31))
+            raise ValueError(f"folds[{i}] = {of_row[i]} is too large a number; number the folds from 0 up, as "
+                             "np.unique(folds, return_inverse=True)[1] does")  # fmt: skip
     rows = np.flatnonzero(of_row >= 0).astype(np.int32)
     fold = of_row[rows].astype(np.int32)
     if not rows.size:

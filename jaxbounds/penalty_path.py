@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import numpy as np
+import scipy.sparse as sp
 
 from jaxbounds.array import on_host, to_host, xp
 from jaxbounds.batches import candidate, each_penalty, size_of
@@ -16,12 +17,14 @@ from jaxbounds.kinds import SetPenalty
 from jaxbounds.matrix import as_matrix
 from jaxbounds.model import Model
 from jaxbounds.path_family import family_of, path_scores
-from jaxbounds.penalties import Penalty
+from jaxbounds.penalties import L1, L2, LQ, ElasticNet, Penalty, elastic_net, l1, l2, lq
 from jaxbounds.problem import Problem, as_targets
 from jaxbounds.pytree import in_float64, is_traced, pytree
 from jaxbounds.solvers.fit import fit
 from jaxbounds.sweeps import bound_each
 from jaxbounds.validation import error_rate, mean_loss
+
+_MAKERS: dict[type, Any] = {L2: l2, ElasticNet: elastic_net, L1: l1, LQ: lq}  # they check their parameters
 
 
 @pytree
@@ -131,6 +134,10 @@ def each_of(penalties) -> list[Penalty]:
     if isinstance(penalties, list):
         return penalties
     singles: Any = [candidate(changes, k) for k in range(size_of(changes))]
+    for change in singles:
+        make = _MAKERS.get(type(change.penalty))
+        if make is not None:
+            make(*(to_host(getattr(change.penalty, f.name)) for f in dataclasses.fields(change.penalty)))  # vmap hid it
     return [change.penalty for change in singles]
 
 
@@ -193,7 +200,9 @@ def penalty_sweep(
         )
 
 
-def _models(model) -> tuple:
+def _models(model: Any) -> tuple:
+    if not isinstance(model, Model | Path | Sequence):
+        raise TypeError(f"model must be one from fit, a Path, or a sequence of models, got {type(model).__name__}")
     models = (model,) if isinstance(model, Model) else model.models if isinstance(model, Path) else tuple(model)
     if not models:
         raise ValueError("model is an empty sequence; pass at least one trained model")
@@ -209,9 +218,14 @@ def _models(model) -> tuple:
 
 
 def _alike(one: Model, other: Model) -> bool:
-    """Whether two models have the same loss, scale, targets, weights and row norms."""
+    """Whether two models have the same loss, scale, targets, weights, row norms and data."""
     asked = [(m.problem.loss, m.rows.target, m.rows.weight, m.rows.norm_sq) for m in to_host((one, other))]
     values, structures = zip(*map(jax.tree.flatten, asked), strict=True)
+    if one.data is not None and other.data is not None and one.data.matrix is not other.data.matrix:
+        here, there = (sp.csr_array(data.matrix.to_scipy()) for data in (one.data, other.data))
+        difference: Any = here != there
+        if difference.nnz:
+            return False
     named = [(m.problem.scale, m.problem.intercept) for m in (one, other)]
     return named[0] == named[1] and structures[0] == structures[1] and all(map(np.array_equal, *values))
 

@@ -7,6 +7,11 @@ import pytest
 
 import jaxbounds as jb
 
+DRAW = np.random.default_rng(0)
+X = DRAW.normal(size=(12, 3))
+Y = np.sign(X[:, 0] + 0.3 * DRAW.normal(size=12))
+PROBLEM = jb.Problem(jb.losses.logistic(), jb.penalties.l2(0.01))
+
 
 @pytest.mark.parametrize("method", [jb.Cached(), jb.Partial(), jb.Pass()], ids=lambda m: type(m).__name__)
 def test_traced_float32_scores_hold_the_optimum(method):
@@ -121,3 +126,42 @@ def test_partial_has_the_same_bits_in_any_batch():
             parts = jb.bound_each(model, each, X[:3], jb.Partial(), batch_size=size)
             for a, b in ((parts.radius, whole.radius), (parts.scores().upper, whole.scores().upper)):
                 np.testing.assert_array_equal(a, b)
+
+
+def test_fold_numbers_do_not_wrap():
+    model = jb.fit(PROBLEM, X, Y)
+    with pytest.raises(ValueError, match="folds"):
+        jb.cross_validate(model, np.repeat([2**32, 0, 1], 4))
+
+
+def test_models_of_other_data_with_the_same_row_norms_are_refused():
+    models = [jb.fit(PROBLEM, X, Y), jb.fit(PROBLEM, -X, Y)]
+    with pytest.raises(ValueError, match="same data"):
+        jb.penalty_sweep(models, [jb.penalties.l2(0.02)], X, Y)
+
+
+@pytest.mark.parametrize("bad", [-0.05, 0.0, np.nan, np.inf])
+def test_a_batch_of_penalties_is_checked(bad):
+    with pytest.raises(ValueError, match="lam"):
+        jb.fit_path(PROBLEM, X, Y, jax.vmap(jb.penalties.l2)(np.array([0.1, bad])))
+
+
+def test_fractions_of_mistakes_are_rounded_to_nearest():
+    model = jb.fit(PROBLEM, np.eye(2), np.array([1.0, -1.0]))
+    test, labels = np.tile([[1.0, 0.0]], (6, 1)), np.array([-1.0] * 5 + [1.0])
+    errors = jb.penalty_sweep(model, jax.vmap(jb.penalties.l2)(np.array([0.2, 0.3])), test, labels).errors
+    assert np.all(errors.lower <= 5 / 6) and np.all(errors.upper >= 5 / 6)
+
+
+def test_arguments_are_named():
+    model = jb.fit(PROBLEM, X, Y)
+    with pytest.raises(TypeError, match="keep_n"):
+        jb.leave_one_out(model, keep_n="no")
+    with pytest.raises(TypeError, match="model must be"):
+        jb.penalty_sweep(3, [jb.penalties.l2(0.1)], X, Y)
+    with pytest.raises(TypeError, match="callback"):
+        jb.leave_one_out(model, jb.Pass(), callback=3)
+    regression = jb.fit(jb.Problem(jb.losses.squared(), jb.penalties.l2(0.1)), X, X[:, 0])
+    for bad in ("1", np.ones(12), 1j):
+        with pytest.raises((TypeError, ValueError), match="threshold"):
+            jb.find_label_errors(regression, threshold=bad)
