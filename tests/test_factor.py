@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import oracle
 import pytest
@@ -141,6 +142,24 @@ def test_jit_and_vmap_agree_with_the_host():
             one = upper(model, rows[k])
             np.testing.assert_allclose(many[0][k], one[0], rtol=1e-9)
             np.testing.assert_allclose(many[1][k], one[1], rtol=1e-6)
+
+
+def test_jit_of_sparse_data_and_of_changes_on_top_of_each_other():
+    """Padded rows and positions that are listed twice: the last value counts, whatever the order of a scatter."""
+    _, model = problem(storage=sp.csr_array)
+    change = jb.combine(jb.set_rows([3], 0.2 * np.ones((1, 7))), jb.set_elements([3, 5], [0, 0], [0.7, 0.0]))
+    X = np.random.default_rng(1).normal(size=(5, 7))
+
+    def ends(model, value):
+        last = jb.combine(jb.set_rows([3], 0.2 * jnp.ones((1, 7))), jb.set_elements([3, 5], [0, 0], value))
+        found = jb.bound(model, last, jb.SelfConcordant()).scores(X)
+        return found.lower, found.upper
+
+    with jax.enable_x64(True):
+        inside = jax.jit(ends)(model, jnp.array([0.7, 0.0]))
+        outside = jb.bound(model, change, jb.SelfConcordant()).scores(X)
+    np.testing.assert_allclose(inside[0], outside.lower, rtol=1e-8)
+    np.testing.assert_allclose(inside[1], outside.upper, rtol=1e-8)
 
 
 def test_factor_under_jit():

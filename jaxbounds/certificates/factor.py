@@ -12,7 +12,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from jaxbounds.array import on_host, put, scatter_set, to_host, uses_jax, xp
+from jaxbounds.array import on_host, put, segment_sum, to_host, uses_jax, xp
 from jaxbounds.certificates.centre import with_data
 from jaxbounds.certificates.ellipsoid import Shape, row_norms
 from jaxbounds.certificates.inverse import dense, dot, gram, inverse_of, least_eigenvalue, residual_norm
@@ -237,10 +237,11 @@ def touched_rows(model: Model, edit: Edit) -> Touched:
     n, d, R = model.alpha.shape[0], model.w.shape[0], edit.rows.shape[0]
     slot, col, value = with_data(model).matrix.rows(xp.minimum(edit.rows, n - 1))
     value = xp.where((edit.rows < n)[slot], value.astype(xp.float64), 0.0)
-    old = scatter_set(xp.zeros_like(factor.h, shape=R * d), slot * d + col, value)
+    old = segment_sum(value, slot * d + col, R * d)  # under jit a position may be listed again with zeros
     live = (edit.row < R) & (edit.col < edit.cols.shape[0])
     to = xp.where(live, edit.row * d + edit.cols[xp.minimum(edit.col, edit.cols.shape[0] - 1)], R * d)
-    new = scatter_set(old, to, edit.new)
+    # listed entries cancel exactly before the new ones come in their place
+    new = (old - segment_sum(edit.old, to, R * d)) + segment_sum(edit.new, to, R * d)
     kappa = xp.asarray(edit.unit / model.problem.unit(n))
     return Touched(old.reshape(R, d).T, new.reshape(R, d).T, kappa * take(factor.h, edit.rows), kappa)
 

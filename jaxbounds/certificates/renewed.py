@@ -77,7 +77,8 @@ def new_matrix(model: Model, edit: Edit) -> Any:
             return Patched(matrix, keep_row, keep_col, row, col, value)
         old = matrix.values.astype(xp.float64)
         base = xp.zeros_like(old, shape=(n, d)).at[: old.shape[0], : old.shape[1]].set(old)
-        return Dense((base * keep_row[:, None] * keep_col[None, :]).at[row, col].set(value, mode="drop"))
+        # a position may be listed again with zeros: added, in any order
+        return Dense((base * keep_row[:, None] * keep_col[None, :]).at[row, col].add(value, mode="drop"))
     row, col, value = row[live], col[live], value[live]
     if not sp.issparse(matrix.values):
         base = np.zeros((n, d))
