@@ -20,8 +20,10 @@ from jaxbounds.edit import Edit, scalar_l2
 from jaxbounds.host import HostMatrix, host_matrix
 from jaxbounds.model import Model, lam_of
 from jaxbounds.rounding import TINY, U, dot_error, down, growth, norm_up, root, up
+from jaxbounds.threads import in_threads
 
 _BLOCK = 1 << 22  # numbers of a block of scores or coefficients
+_ROWS = 4096  # rows whose vectors stay in the cache
 
 
 def ball_applies(model: Model) -> bool:
@@ -47,6 +49,18 @@ def ball_scores(model: Model, rows, keep_n: bool) -> tuple[Any, Any]:
 
     If row k leaves, w - u = e_delta delta + e_w w^ + t_k c_k x_k / lam: all norms and products with x_k are stored.
     """
+    lower, upper = np.empty(rows.size), np.empty(rows.size)
+
+    def write(at, ends):
+        lower[at], upper[at] = ends
+
+    pieces = [slice(k, k + _ROWS) for k in range(0, rows.size, _ROWS)]
+    if pieces:
+        in_threads(lambda at: _ball_scores(model, rows[at], keep_n), pieces, write)
+    return lower, upper
+
+
+def _ball_scores(model: Model, rows, keep_n: bool):
     ledger = Ledger(model, _unlisted(model, rows, unit_without_one(model, keep_n)))
     edit, old, totals, lam = ledger.edit, ledger.old, model.totals, ledger.lam_min
     ball = region(ledger, ledger.keep(), whole_rows=True)
