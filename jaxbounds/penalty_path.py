@@ -193,7 +193,8 @@ def penalty_sweep(
         if method is None and len(models) > 1 and on_host(models, changes, X_val):
             better = _between(models, changes, matrix)
             lower, upper = np.maximum(lower, better[0]), np.minimum(upper, better[1])
-        loss, y = to_host((loss, y)) if on_host(loss, lower, y) else (loss, y)
+        if on_host(loss, lower, upper, y):
+            loss, y, lower, upper = to_host((loss, y, lower, upper))
         errors = publish(*error_rate(lower, upper, y), wide) if loss.classification else None
         return PenaltySweep(
             errors, publish(*mean_loss(loss, lower, upper, y), wide), publish(lower, upper, wide)

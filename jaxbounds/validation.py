@@ -2,8 +2,10 @@
 
 import numpy as np
 
-from jaxbounds.array import xp
+from jaxbounds.array import uses_jax, xp
 from jaxbounds.rounding import TINY, U, growth
+
+_BLOCK = 1 << 18  # scores whose losses are taken at a time
 
 
 def error_rate(lower, upper, y):
@@ -20,6 +22,16 @@ def error_rate(lower, upper, y):
 
 def mean_loss(loss, lower, upper, y):
     """(lower, upper) of the mean loss over the last axis; convex, so largest at an end of a score's interval."""
+    if uses_jax((lower, upper, y)) or lower.size <= _BLOCK or lower.ndim != 2:
+        return _mean_loss(loss, lower, upper, y)
+    size = max(1, _BLOCK // lower.shape[1])  # on the host in blocks: its terms are twenty arrays of that size
+    starts = range(0, lower.shape[0], size)
+    parts = [_mean_loss(loss, lower[k : k + size], upper[k : k + size], y) for k in starts]
+    low, high = zip(*parts, strict=True)
+    return np.concatenate(low), np.concatenate(high)
+
+
+def _mean_loss(loss, lower, upper, y):
     y = xp.broadcast_to(y, lower.shape)
     ends = loss.coordinate(lower, y), loss.coordinate(upper, y)
     a, b = xp.minimum(*ends), xp.maximum(*ends)
