@@ -320,7 +320,7 @@ def checked(model: Any, X_test, keep_n: bool, name: str) -> Any:
     if name == RELABEL and problem.loss.smoothness is None:
         raise ValueError(f"{name} needs a smooth loss (property A), and {problem.loss.name} is not; use a smoothed one")
     if model.data is None:
-        raise ValueError(f"{name} needs the training rows; this model was stored without its data, use the one fit gave")
+        raise ValueError(f"{name} needs the training rows; this model was stored without its data: use the one of fit")
     matrix = matrix_of(X_test, on_host(model, X_test), "X_test")
     d = model.w.shape[0]
     if matrix.shape[1] != d:
