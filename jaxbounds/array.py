@@ -134,3 +134,8 @@ def on_host(*trees) -> bool:
         if isinstance(leaf, jax.Array) and any(device.platform != "cpu" for device in leaf.devices()):
             return False
     return True
+
+
+def readable(tree):
+    """The tree with NumPy leaves if every array is concrete and lies on the CPU, itself otherwise."""
+    return to_host(tree) if on_host(tree) else tree

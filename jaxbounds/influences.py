@@ -5,7 +5,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxbounds.array import on_host, put, to_host, xp
+from jaxbounds.array import on_host, put, readable, xp
 from jaxbounds.batches import each_row_removed
 from jaxbounds.bounds import check_method, published
 from jaxbounds.callbacks import on_the_host, own_functions
@@ -17,6 +17,7 @@ from jaxbounds.problem import as_targets
 from jaxbounds.pytree import in_float64, is_traced, pytree
 from jaxbounds.rounding import U, down, norm_down, norm_up, up
 from jaxbounds.sweeps import bound_each
+from jaxbounds.validation import loss_range
 
 _WIDEST = 1024  # columns up to which distances are bounded coefficient by coefficient
 
@@ -44,13 +45,13 @@ class Influence:
     @published
     def scores(self):
         """Interval (r, m): x.w without the row, minus the stored model's x.w."""
-        return to_host(self.ends) if on_host(self.ends) else self.ends
+        return readable(self.ends)
 
     @property
     @published
     def size(self):
         """Interval (r, m) of the absolute values."""
-        lower, upper = to_host(self.ends) if on_host(self.ends) else self.ends
+        lower, upper = readable(self.ends)
         return _absolute(lower, upper)
 
 
@@ -79,7 +80,7 @@ class RowRanks:
     @published
     def effects(self):
         """Interval (r,) of the size of each row's effect."""
-        return to_host(self.ends) if on_host(self.ends) else self.ends
+        return readable(self.ends)
 
     @property
     @in_float64
@@ -191,18 +192,13 @@ def rank_rows(
     else:
         found = influence(model, X_test, rows, method=method, keep_n=keep_n)
         if y_test is None:
-            lower, upper = _means(*_absolute(*to_host_if(found.ends)))
+            lower, upper = _means(*_absolute(*readable(found.ends)))
         else:
             matrix = _test_rows(model, X_test)
             y = as_targets(model.problem.loss, y_test, matrix.shape[0], "y_test")
-            lower, upper = _absolute(*_loss_changes(model, matrix, y, *to_host_if(found.ends)))
+            lower, upper = _absolute(*_loss_changes(model, matrix, y, *readable(found.ends)))
     best, worst = _ranks(lower, upper)
     return put(RowRanks((lower, upper), best, worst))
-
-
-def to_host_if(tree) -> Any:
-    """The tree in NumPy where its values are known."""
-    return to_host(tree) if on_host(tree) else tree
 
 
 def _left_out(model: Model, rows, keep_n: bool) -> tuple[Any, Any]:
@@ -214,7 +210,7 @@ def _left_out(model: Model, rows, keep_n: bool) -> tuple[Any, Any]:
     if model.alpha.shape[0] < 2:
         raise ValueError("the model has a single row: nothing is left without it")
     change: Any = each_row_removed(model, rows, keep_n)
-    numbers = to_host_if(change.rows)[:, 0]
+    numbers = readable(change.rows)[:, 0]
     return change, numbers
 
 
@@ -240,14 +236,14 @@ def _asked(model: Model, change, matrix, method):
     """(lower, upper), (r, m) each, from `bound_each`."""
     scores: Any = bound_each(model, change, matrix, method).at_matrix
     old, pad = _stored(model, matrix)
-    lower, upper = (end - old[None, :] for end in to_host_if(scores))
+    lower, upper = (end - old[None, :] for end in readable(scores))
     pad = pad[None, :] + 2 * U * (xp.abs(lower) + xp.abs(upper))
     return lower - pad, upper + pad
 
 
 def _stored(model: Model, matrix):
     """The stored model's scores and bounds on their errors."""
-    w, b = to_host_if((model.w, model.intercept)) if isinstance(matrix, HostMatrix) else (model.w, model.intercept)
+    w, b = readable((model.w, model.intercept)) if isinstance(matrix, HostMatrix) else (model.w, model.intercept)
     w = w.astype(xp.float64)
     size = up(matrix.map(xp.abs).matvec(xp.abs(w)) + xp.abs(b), matrix.row_terms + 1)
     return matrix.matvec(w) + b, score_pad(size, matrix.row_terms + 1)
@@ -280,36 +276,22 @@ def _means(lower, upper):
 
 def _loss_changes(model: Model, matrix, y, lower, upper):
     """The interval of the change of the mean test loss, (r,) each."""
-    loss, m = to_host_if(model.problem.loss), y.shape[0]
+    loss, m = readable(model.problem.loss), y.shape[0]
     old, pad = _stored(model, matrix)
-    least, most = _loss_range(loss, old[None, :] + lower, old[None, :] + upper, pad[None, :], y[None, :])
-    old_least, old_most = _loss_range(loss, old, old, pad, y)
+    low, high = old[None, :] + lower, old[None, :] + upper
+    wide = pad[None, :] + 2 * U * (xp.abs(low) + xp.abs(high))
+    least, most = loss_range(loss, low - wide, high + wide, xp.broadcast_to(y, low.shape))
+    old_least, old_most = loss_range(loss, old - pad, old + pad, y)
     low, high = least - old_most[None, :], most - old_least[None, :]
     slack = 2 * U * m * (xp.abs(low) + xp.abs(high))
     return xp.sum(low - slack, axis=1) / m, xp.sum(high + slack, axis=1) / m
-
-
-def _loss_range(loss: Any, low, high, pad, y):
-    """(least, largest) loss for scores in [low - pad, high + pad]."""
-    y = xp.broadcast_to(y, low.shape)
-    ends = loss.coordinate(low, y), loss.coordinate(high, y)
-    low, high = xp.minimum(*ends), xp.maximum(*ends)
-    pad = pad + 8 * U * (xp.abs(low) + xp.abs(high) + xp.abs(y))
-    low, high = low - pad, high + pad
-    at_low, at_high = loss.value(low, y), loss.value(high, y)
-    fall_low, fall_high = loss.dual(low, y), loss.dual(high, y)  # minus the slopes; convex, so that tangents are below
-    inside = xp.maximum(at_low - fall_low * (high - low), at_high + fall_high * (high - low))
-    least = xp.where(fall_high >= 0, at_high, xp.where(fall_low <= 0, at_low, inside))
-    noise = xp.abs(fall_low) * (1 + xp.abs(low)) + xp.abs(fall_high) * (1 + xp.abs(high))
-    noise = 64 * U * (xp.abs(at_low) + xp.abs(at_high) + noise)
-    return least - noise, xp.maximum(at_low, at_high) + noise
 
 
 def _distances(model: Model, rows, method, keep_n: bool):
     """The interval of ||w_i - w||, from `bound_each` and, coefficient by coefficient, from the closed form."""
     change, rows = _left_out(model, rows, keep_n)
     lower, upper = bound_each(model, change, method=method).moved
-    lower, upper = to_host_if((lower, upper))
+    lower, upper = readable((lower, upper))
     d = model.w.shape[0]
     if method is not None or not _closed(model, rows) or d > _WIDEST:
         return lower, upper

@@ -10,13 +10,13 @@ from jaxbounds.bounds import Interval, check_method, published
 from jaxbounds.callbacks import inside_trace, refuse_own_functions
 from jaxbounds.certificates import Cached, Method
 from jaxbounds.changes import check_distinct, check_index, remove_rows
-from jaxbounds.interfaces import Loss
 from jaxbounds.kinds import check_range
 from jaxbounds.left_out_scores import HOW, fold_scores, label_open, row_scores
 from jaxbounds.model import Model
 from jaxbounds.problem import as_number
 from jaxbounds.pytree import in_float64, is_traced, pytree
 from jaxbounds.rounding import TINY, U, growth
+from jaxbounds.validation import loss_range
 
 
 @pytree
@@ -284,27 +284,6 @@ def _mean(values, direction: float):
     count = values.shape[0]
     size = xp.sum(xp.where(xp.isfinite(values), xp.abs(values), 0.0))
     return (xp.sum(values) + direction * (growth(count + 16) * size + TINY)) / count
-
-
-def loss_range(loss: Loss, lower, upper, y):
-    """(lower bound of the least, upper bound of the largest) loss of scores in an interval.
-
-    A convex function is largest at an end, and above both its tangents at the ends.
-    """
-    q = loss.coordinate(lower, y), loss.coordinate(upper, y)
-    left, right = xp.minimum(*q), xp.maximum(*q)
-    if not loss.classification:  # s - y rounds
-        left, right = left - 2 * U * xp.abs(left) - TINY, right + 2 * U * xp.abs(right) + TINY
-    f_left, f_right, width = loss.value(left, y), loss.value(right, y), right - left
-    a_left, a_right = loss.dual(left, y), loss.dual(right, y)  # -l'
-    # tangents f_left - a_left z and f_right + a_right (width - z) meet if the first falls and the second rises
-    meet = a_left * f_right - a_right * f_left + a_left * a_right * width
-    meet = meet / xp.where(a_left > a_right, a_left - a_right, 1.0)
-    least = xp.where(a_left <= 0, f_left, xp.where(a_right >= 0, f_right, meet))
-    slack = 64 * U * (xp.abs(f_left) + xp.abs(f_right) + (xp.abs(a_left) + xp.abs(a_right)) * width) + TINY
-    most = xp.maximum(f_left, f_right) + 64 * U * xp.maximum(xp.abs(f_left), xp.abs(f_right)) + TINY
-    least, floor = least - slack, 0.0 if loss.nonnegative else -xp.inf
-    return xp.where(least > floor, least, floor), xp.where(xp.isnan(most), xp.inf, most)
 
 
 # ---------------------------------------------------------------- arguments

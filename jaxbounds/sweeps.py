@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxbounds.array import on_host, put, to_host
+from jaxbounds.array import on_host, put, readable, to_host
 from jaxbounds.batches import Flat, added_columns, candidate, groups_of, size_of
 from jaxbounds.bounds import Bounds, bound, certify, check_method, intersect, labels_of, published
 from jaxbounds.certificates import Cached, Method, Partial
@@ -75,7 +75,7 @@ class EachBounds:
     @published
     def distance(self):
         """Interval (B,) for ||w_new - w_old||_2 of each candidate."""
-        return _readable(self.moved)
+        return readable(self.moved)
 
     @published
     def scores(self, X=None):
@@ -120,13 +120,9 @@ class EachBounds:
         if X is None:
             if self.at_matrix is None:
                 raise ValueError("X is missing: give it here or to bound_each")
-            return _readable(self.at_matrix)
+            return readable(self.at_matrix)
         matrix = _test_rows(self.model, self.changes, X)
-        return _readable(_sweep(self.model, self.changes, self.method, matrix, self.batch_size)["scores"])
-
-
-def _readable(interval):
-    return to_host(interval) if on_host(interval) else interval
+        return readable(_sweep(self.model, self.changes, self.method, matrix, self.batch_size)["scores"])
 
 
 @in_float64

@@ -1,4 +1,4 @@
-"""Error rate and mean loss on validation rows whose scores are known to lie in intervals."""
+"""Losses, their mean and error rates of rows whose scores are known to lie in intervals."""
 
 import numpy as np
 
@@ -32,33 +32,29 @@ def mean_loss(loss, lower, upper, y):
 
 
 def _mean_loss(loss, lower, upper, y):
-    y = xp.broadcast_to(y, lower.shape)
-    ends = loss.coordinate(lower, y), loss.coordinate(upper, y)
-    a, b = xp.minimum(*ends), xp.maximum(*ends)
-    a, b = a - 4 * U * (xp.abs(a) + xp.abs(y)), b + 4 * U * (xp.abs(b) + xp.abs(y))
-    noise = 64 * U
-    at_a, at_b = loss.value(a, y), loss.value(b, y)
-    most = xp.maximum(at_a, at_b)
-    most = most + noise * xp.abs(most) + TINY
-    # where the loss falls, its least value is at b, where it rises at a, else above both tangents
-    fall, rise = loss.dual_interval(a, y)[1], -loss.dual_interval(b, y)[0]
-    tangents = _crossing(at_a, fall, at_b, rise, b - a)
-    least = xp.where(rise <= 0, at_b, xp.where(fall <= 0, at_a, tangents))
-    least = xp.where(xp.isfinite(a) & xp.isfinite(b), least, -xp.inf)
-    least = least - noise * (xp.abs(least) + xp.where(xp.isfinite(least), xp.abs(at_a) + xp.abs(at_b), 0.0)) - TINY
-    if loss.nonnegative:
-        least = xp.maximum(least, 0.0)
-    m = y.shape[-1]
-    error = growth(m + 4)
+    least, most = loss_range(loss, lower, upper, xp.broadcast_to(y, lower.shape))
+    error = growth(y.shape[0] + 4)
     low, high = xp.mean(least, axis=-1), xp.mean(most, axis=-1)
     size = xp.mean(xp.abs(least), axis=-1), xp.mean(xp.abs(most), axis=-1)
     return low - error * size[0], high + error * size[1]
 
 
-def _crossing(at_a, fall, at_b, rise, width):
-    """The height at which the line from at_a with slope -fall meets the line to at_b with slope rise."""
-    total = fall + rise
-    safe = xp.where(total > 0, total, 1.0)
-    # at_a - fall t = at_b - rise (width - t)
-    t = xp.clip((at_a - at_b + rise * width) / safe, 0.0, width)
-    return xp.where(total > 0, xp.minimum(at_a - fall * t, at_b - rise * (width - t)), xp.minimum(at_a, at_b))
+def loss_range(loss, lower, upper, y):
+    """(lower bound of the least, upper bound of the largest) loss of scores in an interval.
+
+    A convex function is largest at an end, and above both its tangents at the ends.
+    """
+    q = loss.coordinate(lower, y), loss.coordinate(upper, y)
+    left, right = xp.minimum(*q), xp.maximum(*q)
+    if not loss.classification:  # s - y rounds
+        left, right = left - 2 * U * xp.abs(left) - TINY, right + 2 * U * xp.abs(right) + TINY
+    f_left, f_right, width = loss.value(left, y), loss.value(right, y), right - left
+    a_left, a_right = loss.dual(left, y), loss.dual(right, y)  # -l'
+    # tangents f_left - a_left z and f_right + a_right (width - z) meet if the first falls and the second rises
+    meet = a_left * f_right - a_right * f_left + a_left * a_right * width
+    meet = meet / xp.where(a_left > a_right, a_left - a_right, 1.0)
+    least = xp.where(a_left <= 0, f_left, xp.where(a_right >= 0, f_right, meet))
+    slack = 64 * U * (xp.abs(f_left) + xp.abs(f_right) + (xp.abs(a_left) + xp.abs(a_right)) * width) + TINY
+    most = xp.maximum(f_left, f_right) + 64 * U * xp.maximum(xp.abs(f_left), xp.abs(f_right)) + TINY
+    least, floor = least - slack, 0.0 if loss.nonnegative else -xp.inf
+    return xp.where(least > floor, least, floor), xp.where(xp.isnan(most), xp.inf, most)

@@ -5,7 +5,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxbounds.array import on_host, put, to_host, xp
+from jaxbounds.array import on_host, put, readable, xp
 from jaxbounds.bounds import labels_of, published
 from jaxbounds.callbacks import on_the_host, refuse_own_functions
 from jaxbounds.certificates.any_rows import factors, moves
@@ -39,7 +39,7 @@ class WorstCase:
     @published
     def scores(self):
         """Interval (K, m): every score x.w_S, for all sets S of at most k rows."""
-        return to_host(self.ends) if on_host(self.ends) else self.ends
+        return readable(self.ends)
 
     @property
     @in_float64

@@ -12,7 +12,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from jaxbounds.array import on_host, put, segment_sum, to_host, uses_jax, xp
+from jaxbounds.array import put, readable, segment_sum, uses_jax, xp
 from jaxbounds.certificates.centre import with_data
 from jaxbounds.certificates.ellipsoid import Shape, row_norms
 from jaxbounds.certificates.inverse import dense, dot, gram, inverse_of, least_eigenvalue, residual_norm
@@ -86,7 +86,7 @@ def with_factor(model: Model) -> Model:
         raise ValueError("a factor needs the data, and this model was stored without it")
     if model.w.shape[0] > _SIDE:
         raise ValueError(f"a factor of {model.w.shape[0]} columns is too large; {_SIDE} is the most")
-    here = to_host(model) if on_host(model) else model
+    here = readable(model)
     data, loss = with_data(here), here.problem.loss
     matrix: Any = host_matrix(data.matrix)
     (n, d), magnitude = matrix.shape, matrix.map(xp.abs)
@@ -187,8 +187,8 @@ def kept_share(factor: Factor, kappa, lam, vectors, weights):
     X = vectors * root(xp.maximum(-weights, 0.0))[None, :]
     d, k = X.shape
     P, error = stored(factor).solve(X)
-    size = xp.abs(X).T @ xp.abs(P)
-    tau = norm_up(xp.sum((X.T @ P) ** 2), k * k + 4) + growth(d + 8) * norm_up(xp.sum(size**2), k * k + 4)
+    size = dot(xp.abs(X).T, xp.abs(P))
+    tau = norm_up(xp.sum(dot(X.T, P) ** 2), k * k + 4) + growth(d + 8) * norm_up(xp.sum(size**2), k * k + 4)
     tau = up(tau + norm_up(xp.sum(X**2), k * d) * norm_up(xp.sum(error**2), k), 16)
     return whole - tau
 

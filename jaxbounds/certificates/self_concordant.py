@@ -11,6 +11,7 @@ from jaxbounds.certificates.factor import (
     touched_rows,
     updated,
 )
+from jaxbounds.certificates.inverse import dot
 from jaxbounds.certificates.ledger import Ledger
 from jaxbounds.certificates.region import Method
 from jaxbounds.edit import scalar_l2
@@ -107,8 +108,8 @@ def _gradient(ledger: Ledger, touched: Touched, w, lam, q, q_pad):
         a = loss.dual(q, y)
         a_pad = up(loss.smoothness * pad + 16 * U * xp.abs(a)) + TINY
         t = xp.where(c > 0, c * loss.orientation(y) * a, 0.0)
-        size = xp.abs(rows) @ xp.where(c > 0, c * (a_pad + growth(edit.rows.shape[0] + 12) * xp.abs(a)), 0.0)
-        return rows @ t, up(size, edit.rows.shape[0] + 8)
+        size = dot(xp.abs(rows), xp.where(c > 0, c * (a_pad + growth(edit.rows.shape[0] + 12) * xp.abs(a)), 0.0))
+        return dot(rows, t), up(size, edit.rows.shape[0] + 8)
 
     gain, gain_pad = pull(touched.new, ledger.c, q, q_pad, edit.target)
     loss_, loss_pad = pull(touched.old, ledger.c_kept, old_q, old_pad, old.target)
