@@ -26,7 +26,8 @@ import numpy as np
 from jaxbounds.array import to_host
 from jaxbounds.certificates.crossings import solve
 from jaxbounds.certificates.removed import ball_applies, ball_scores
-from jaxbounds.certificates.whitened import Inverse, block_terms, blocks, inverse
+from jaxbounds.certificates.row_changes import damped_newton, gradient
+from jaxbounds.certificates.whitened import Inverse, inverse
 from jaxbounds.host import HostMatrix, host_matrix
 from jaxbounds.logistic import Logistic
 from jaxbounds.model import Model, coordinate_pad, lam_of, score_pad
@@ -189,16 +190,6 @@ def prepare(model: Model, matrix: HostMatrix, keep_n: bool) -> State | None:
     return State(loss, X, y, c, ridge, w, q, pad, b, up(bend + rounding), a, dist, tau, lip, f, summing, inv)
 
 
-def gradient(X, b, ridge, w) -> tuple[np.ndarray, float]:
-    """X^T b + ridge w, and a bound on its rounding in the metric of 1/ridge."""
-    g, size = np.zeros(w.size), np.zeros(w.size)
-    for part in blocks(b.size):
-        g, size = g + X[part].T @ b[part], size + abs(X[part]).T @ np.abs(b[part])
-    g, size = g + ridge * w, size + ridge * np.abs(w)
-    pad = growth(block_terms(b.size) + 6) * up(size, b.size) + b.size * TINY
-    return g, float(np.sqrt(up(np.sum(pad**2 / ridge), w.size + 8)) * (1 + 8 * U))
-
-
 def _oriented(matrix: HostMatrix, z):
     """z_i x_i in float64."""
     X = matrix.values
@@ -295,22 +286,12 @@ def newton(state: State, k: int) -> tuple[float, float]:
     """(centre, half-width) of q_k from Newton steps on F_k: |x_k.(w_new - w)| <= tau_k ||grad F_k(w)|| for any w."""
     X, ridge, tau = state.X, state.ridge, state.tau
     c, shift = np.where(np.arange(state.c.size) == k, 0.0, state.c), 0.0 if state.loss.classification else state.y
-    w = kept = state.w
-    best, halved = np.inf, 0
-    for _ in range(_STEPS):
+
+    def derivatives(w):
         slope, second = state.slopes(X @ w - shift)
-        g = X.T @ (c * slope) + ridge * w
-        size = np.sum(g * g / ridge)
-        if size < best:
-            best, kept, halved = size, w, 0
-            try:
-                w = w - np.linalg.solve((X.T * (c * second)) @ X + np.diag(ridge), g)
-            except np.linalg.LinAlgError:
-                break
-        elif halved == 3:
-            break
-        else:
-            w, halved = (w + kept) / 2, halved + 1
+        return c * slope, c * second
+
+    kept = damped_newton(X, ridge, state.w, derivatives, _STEPS)
     q = X @ kept - shift
     pad = coordinate_pad(q, score_pad(up(np.abs(X) @ np.abs(kept), kept.size), kept.size))
     b = c * state.slopes(q)[0]

@@ -21,8 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxbounds.certificates.metrics import Metric, blocks_of_tests, metrics_of
-from jaxbounds.certificates.row_changes import Case, sum_rows
-from jaxbounds.certificates.whitened import block_terms
+from jaxbounds.certificates.row_changes import Case, damped_newton, gradient
 from jaxbounds.logistic import Logistic
 from jaxbounds.model import coordinate_pad, score_pad
 from jaxbounds.rounding import TINY, TINY_NORM, U, down, growth, norm_up, up
@@ -181,22 +180,12 @@ def _newton(case: Case, norms, i: int):
     loss, y, ridge = case.loss, case.y, case.ridge
     X = case.X if isinstance(case.X, np.ndarray) else case.X.toarray()
     c, z = np.where(np.arange(y.size) == i, 0.0, case.c), loss.orientation(y)
-    w = kept = case.w
-    best, halved = np.inf, 0
-    for _ in range(_STEPS):
+
+    def derivatives(w):
         q = loss.coordinate(X @ w, y)
-        g = ridge * w - X.T @ (c * z * loss.dual(q, y))
-        size = np.sum(g * g / ridge)
-        if size < best:
-            best, kept, halved = size, w, 0
-            try:
-                w = w - np.linalg.solve((X.T * (c * loss.second(q, y))) @ X + np.diag(ridge), g)
-            except np.linalg.LinAlgError:
-                break
-        elif halved == 3:
-            break
-        else:
-            w, halved = (w + kept) / 2, halved + 1
+        return -c * z * loss.dual(q, y), c * loss.second(q, y)
+
+    kept = damped_newton(X, ridge, case.w, derivatives, _STEPS)
     return kept - case.w, np.abs(kept) + np.abs(case.w), _gradient_norm(case, c, kept, norms)
 
 
@@ -207,11 +196,8 @@ def _gradient_norm(case: Case, c, w, norms) -> float:
     off = coordinate_pad(q, score_pad(up(abs(case.X) @ np.abs(w), d), d))
     b = -c * loss.orientation(y) * loss.dual(q, y)
     off = up(c * float(loss.smoothness) * off + 40 * U * np.abs(b)) + TINY
-    g, size = sum_rows(case.X, b)
-    g, size = g + ridge * w, size + ridge * np.abs(w)
-    pad = growth(block_terms(n) + 6) * up(size, n) + n * TINY
-    ends = (norm_up(np.sum(part**2 / ridge), d + 8) for part in (g, pad))
-    return float(up(sum(ends) + up(off @ norms, n)))
+    g, summing = gradient(case.X, b, ridge, w)
+    return float(up(norm_up(np.sum(g**2 / ridge), d + 8) + summing + up(off @ norms, n)))
 
 
 def stepped_moves(metric: Metric, found: Stepped, tests) -> tuple[np.ndarray, np.ndarray]:

@@ -101,6 +101,34 @@ def sum_rows(X, b) -> tuple[np.ndarray, np.ndarray]:
     return g, size
 
 
+def gradient(X, b, ridge, w) -> tuple[np.ndarray, float]:
+    """X^T b + ridge w, and a bound on its rounding in the metric of 1/ridge."""
+    g, size = sum_rows(X, b)
+    g, size = g + ridge * w, size + ridge * np.abs(w)
+    pad = growth(block_terms(b.size) + 6) * up(size, b.size) + b.size * TINY
+    return g, float(norm_up(np.sum(pad**2 / ridge), w.size + 8))
+
+
+def damped_newton(X, ridge, w, derivatives, steps: int) -> np.ndarray:
+    """Where damped Newton steps on sum_i phi_i(x_i.w) + sum_j ridge_j w_j^2/2 end; derivatives(w) = (phi', phi'')."""
+    kept, best, halved = w, np.inf, 0
+    for _ in range(steps):
+        slope, second = derivatives(w)
+        g = X.T @ slope + ridge * w
+        size = np.sum(g * g / ridge)
+        if size < best:
+            best, kept, halved = size, w, 0
+            try:
+                w = w - np.linalg.solve((X.T * second) @ X + np.diag(ridge), g)
+            except np.linalg.LinAlgError:
+                break
+        elif halved == 3:
+            break
+        else:
+            w, halved = (w + kept) / 2, halved + 1
+    return kept
+
+
 def stored_scores(case: Case, tests) -> tuple[np.ndarray, np.ndarray]:
     """x.w of test rows and bounds on their errors."""
     d = case.w.size
