@@ -215,11 +215,7 @@ def _left_out(model: Model, rows, keep_n: bool) -> tuple[Any, Any]:
 
 
 def _test_rows(model: Model, X_test) -> Any:
-    matrix = matrix_of(X_test, on_host(model, X_test), "X_test")
-    d = model.w.shape[0]
-    if matrix.shape[1] != d:
-        raise ValueError(f"X_test must have {d} columns like the training data, got {matrix.shape[1]}")
-    return matrix
+    return model.rows_like(X_test, on_host(model, X_test), "X_test")
 
 
 def _closed(model: Model, other) -> bool:

@@ -111,11 +111,16 @@ class Model:
     @in_float64
     def scores(self, X):
         """X w + b, the model's scores: (m, d) data to (m,) float64."""
-        matrix = matrix_of(X, on_host(self))
-        if matrix.shape[1] != self.w.shape[0]:
-            raise ValueError(f"X must have {self.w.shape[0]} columns like the training data, got {matrix.shape[1]}")
+        matrix = self.rows_like(X, on_host(self), "X")
         w, intercept = to_host((self.w, self.intercept)) if isinstance(matrix, HostMatrix) else (self.w, self.intercept)
         return put(matrix.matvec(w.astype(xp.float64)) + intercept)
+
+    def rows_like(self, X, host: bool, name: str) -> Matrix | HostMatrix:
+        """X as a matrix of as many columns as the training data, on the host if the rest runs there."""
+        matrix, d = matrix_of(X, host, name), self.w.shape[0]
+        if matrix.shape[1] != d:
+            raise ValueError(f"{name} must have {d} columns like the training data, got {matrix.shape[1]}")
+        return matrix
 
     def without_data(self) -> "Model":
         """The same model without its data matrix; a change must then bring its `old_values`."""

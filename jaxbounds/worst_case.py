@@ -11,7 +11,6 @@ from jaxbounds.callbacks import on_the_host, refuse_own_functions
 from jaxbounds.certificates.any_rows import factors, moves
 from jaxbounds.certificates.metrics import blocks_of_tests, metrics_of
 from jaxbounds.certificates.row_changes import prepared, stored_scores
-from jaxbounds.host import matrix_of
 from jaxbounds.model import Model
 from jaxbounds.pytree import in_float64, pytree
 
@@ -321,10 +320,7 @@ def checked(model: Any, X_test, keep_n: bool, name: str) -> Any:
         raise ValueError(f"{name} needs a smooth loss (property A), and {problem.loss.name} is not; use a smoothed one")
     if model.data is None:
         raise ValueError(f"{name} needs the training rows; this model was stored without its data: use the one of fit")
-    matrix = matrix_of(X_test, on_host(model, X_test), "X_test")
-    d = model.w.shape[0]
-    if matrix.shape[1] != d:
-        raise ValueError(f"X_test must have {d} columns like the training data, got {matrix.shape[1]}")
+    matrix = model.rows_like(X_test, on_host(model, X_test), "X_test")
     refuse_own_functions(problem, name, model, matrix)  # inside jit a constant X_test is traced too
     return matrix
 
