@@ -21,7 +21,7 @@ def report(payload: dict) -> str:
     rows = []
     for name, t in payload["kinds"].items():
         per_element = f"{1e3 * t['us'] / t['elements']:,.0f}" if t["elements"] else "-"
-        rows.append([name, f"{t['candidates']:,}", f"{t['elements']:g}", f"{t['us']:.1f}", per_element, str(t["loop"])])
+        rows.append([name, f"{t['candidates']:,}", f"{t['elements']:g}", f"{t['us']:.3g}", per_element, str(t["loop"])])
     gains = [t["loop"] / t["us"] for t in payload["kinds"].values()]
     return f"""## Many candidates in one call (`benchmarks/sweeps.py`)
 
@@ -29,9 +29,9 @@ def report(payload: dict) -> str:
 distance of every candidate; with scores: also those of {TEST_ROWS} rows. Least of {payload["repeats"]} calls. A batch \
 is {min(gains):.0f} to {max(gains):.0f} times as fast as a loop of `bound`. Compiled prototypes of single kernels \
 reached 5 to 13 ns for a candidate of one element, 14 to 20 ns an element for 100 (30 to 93 ns with the grouping of \
-elements) and 17 ns a row for leave-one-out from stored sums. This is NumPy, with all regions, checks and rounding \
-allowances and nothing compiled: tens to hundreds of times as long, and the next thing to compile. Every row left \
-out has a form of its own, `leave_one_out`, at less than a microsecond a row.
+elements) and 17 ns a row for leave-one-out from stored sums. Here elements run in a compiled program of the formulas \
+that everything else uses, with both regions, grouping, checks and rounding allowances; the other kinds are NumPy. \
+Every row left out has a form of its own, `leave_one_out`, at less than a microsecond a row.
 
 {table(["changes", "candidates", "touched elements each", "us a candidate", "ns an element", "`bound`, us"], rows)}"""
 
@@ -82,7 +82,7 @@ def main() -> None:
         seconds = best(lambda changes=changes, test=test: jb.bound_each(model, changes, test), payload["repeats"])[0]
         us = 1e6 * seconds / count
         payload["kinds"][name] = {
-            "candidates": count, "elements": round(float(elements), 1), "us": round(us, 2),
+            "candidates": count, "elements": round(float(elements), 1), "us": round(us, 4),
             "loop": round(1e6 * best(one, 5)[0]),
         }  # fmt: skip
     finish("sweeps", payload, options)

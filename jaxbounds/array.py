@@ -59,6 +59,24 @@ def scatter_set(array, index, values):
     return array
 
 
+def scatter_add(array, index, values):
+    """array with array[index] += values, index by index; indices past the end are dropped."""
+    if uses_jax((array, index, values)):
+        return jnp.asarray(array).at[index].add(values, mode="drop")
+    return array + segment_sum(values, xp.minimum(index, array.shape[0]), array.shape[0])
+
+
+def hold(tree):
+    """The tree, computed once where a program is compiled with `COMPUTE_ONCE`; elsewhere this does nothing.
+
+    XLA's CPU compiler computes a value anew in every loop that reads it, which makes long formulas three times longer.
+    """
+    return jax.lax.optimization_barrier(tree) if uses_jax(jax.tree.leaves(tree)) else tree
+
+
+COMPUTE_ONCE = {"xla_disable_hlo_passes": "cse_barrier_expander"}  # of XLA's CPU compiler; others ignore it
+
+
 def ratio(a, b, where):
     """a / b where the mask holds, 0 elsewhere, with finite derivatives."""
     return xp.where(where, a / xp.where(where, b, 1.0), 0.0)

@@ -264,6 +264,11 @@ def certify(method: Method, model: Model, change: Change | Flat):
         parts = certify_with_intercept(method, model, change)
     else:
         parts = method.certify(model, method.edits(model, change))
+    return parts, *summary(parts)
+
+
+def summary(parts):
+    """(gap, radius, dual radius, status) over the regions of all edits."""
     regions = [region for _, found in parts for region in found]
     inf = xp.asarray(xp.inf)
 
@@ -277,7 +282,7 @@ def certify(method: Method, model: Model, change: Change | Flat):
     status = xp.where(xp.isfinite(gap), int(Status.CONVERGED), int(Status.VACUOUS))
     status = xp.where(valid, status, int(Status.INVALID)).astype(xp.int32)
     gap, radius, dual = (xp.where(valid, x, xp.inf) for x in (gap, radius, dual))
-    return parts, gap, radius, dual, status
+    return gap, radius, dual, status
 
 
 _certify_jit = jax.jit(certify)

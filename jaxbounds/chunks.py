@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from jaxbounds.array import fori_loop, uses_jax, xp
 from jaxbounds.pytree import is_traced, pytree, static
 
 INT32_MAX = 2**31 - 1
@@ -72,18 +73,23 @@ class Chunks:
 
 
     def at(self, idx, index):
-        """The value at `index` of each owner in idx, 0 where none is stored: bisection, on NumPy."""
-        start, width = np.asarray(self.start), self.data.shape[1]
-        indices, values = np.asarray(self.indices).reshape(-1), np.asarray(self.data).reshape(-1)
-        first, high = (start[k].astype(np.int64) * width for k in (idx, idx + 1))
-        low, high = np.minimum(first, indices.size - 1), high - 1
-        for _ in range(int(np.max(high - low, initial=0)).bit_length()):
-            middle = np.maximum((low + high + 1) // 2, low)
+        """The value at `index` of each owner in idx (in bounds), 0 where none is stored: bisection."""
+        width = self.data.shape[1]
+        indices, values = self.indices.reshape(-1), self.data.reshape(-1)
+        first, stop = self.start[idx] * width, self.start[idx + 1] * width  # fit in 32 bits, as all positions do
+        longest = self.terms if uses_jax((first,)) else int(np.max(stop - first, initial=0))
+
+        def halve(_, ends):
+            low, high = ends
+            middle = xp.maximum((high - low + 1) // 2 + low, low)
             here = indices[middle]
             # index 0 is an owner's first, or padding at its end
             right = (here <= index) & ((here > 0) | (middle == first))
-            low, high = np.where(right, middle, low), np.where(right, high, middle - 1)
-        return np.where((high >= first) & (indices[low] == index), values[low], 0)
+            return xp.where(right, middle, low), xp.where(right, high, middle - 1)
+
+        ends = xp.minimum(first, indices.shape[0] - 1), stop - 1
+        low, high = fori_loop(0, longest.bit_length(), halve, ends)
+        return xp.where((high >= first) & (indices[low] == index), values[low], xp.zeros((), values.dtype))
 
 
 @jax.jit  # traced once for all the products of a program

@@ -6,11 +6,11 @@ column b d + j, where n and d count the added ones. Nothing else tells a batch f
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxbounds import kinds as ch
+from jaxbounds.array import to_host
 from jaxbounds.host import HostMatrix
 from jaxbounds.matrix import Dense, Matrix
 from jaxbounds.model import Model
@@ -254,15 +254,11 @@ def entries(matrix: Matrix | HostMatrix, xp):
 
 
 def lookup(matrix: Matrix, rows, cols, xp):
-    """X[rows, cols] as float64."""
-    if isinstance(matrix, Dense):
-        values = np.asarray(matrix.values) if xp is np else matrix.values
-        return values[rows, cols].astype(np.float64)
+    """X[rows, cols] as float64, for positions in bounds."""
     if xp is np:
-        return matrix.by_row.at(rows, cols).astype(np.float64)
-    slot, col, value = matrix.rows(rows)
-    value = xp.where(col.astype(np.int64) == cols[slot], value, xp.zeros((), value.dtype)).astype(np.float64)
-    return jax.ops.segment_sum(value, slot, num_segments=rows.shape[0])
+        matrix = to_host(matrix)
+    values = matrix.values[rows, cols] if isinstance(matrix, Dense) else matrix.by_row.at(rows, cols)
+    return values.astype(np.float64)
 
 
 def nonzero(rows, cols, values, xp):

@@ -12,13 +12,38 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbounds import kinds as ch
-from jaxbounds.array import on_host, scatter_set, segment_sum, xp
+from jaxbounds.array import on_host, scatter_add, scatter_set, segment_sum, xp
 from jaxbounds.batches import Flat
 from jaxbounds.draft import Draft, collect, entries, nonzero
 from jaxbounds.matrix import Dense
 from jaxbounds.model import Model
 from jaxbounds.penalties import Penalty
 from jaxbounds.pytree import pytree, static
+
+
+@pytree
+class Twins:
+    """Elements `at` whose row (or column) another element `of` has too: it holds the slot of both.
+
+    Every other element holds a slot of its own, in the order of the elements, so that sums over a slot's elements are
+    the values themselves but for a few. Numbers past the end are padding.
+    """
+
+    at: Any  # (M,) int32
+    of: Any  # (M,) int32
+
+    def total(self, x):
+        """Sums over the elements of each slot; 0 in the slots that nobody holds."""
+        if not self.at.shape[0]:
+            return x
+        moved = xp.where(self.at < x.shape[0], x[xp.minimum(self.at, x.shape[0] - 1)], 0.0)
+        return scatter_add(scatter_set(x, self.at, xp.zeros(self.at.shape)), self.of, moved)
+
+    def spread(self, x):
+        """The slots' values, at the elements."""
+        if not self.at.shape[0]:
+            return x
+        return scatter_set(x, self.at, x[xp.minimum(self.of, x.shape[0] - 1)])
 
 
 @pytree
@@ -58,6 +83,9 @@ class Edit:
     euclidean: bool = static()  # L2 with a scalar lam before and after: w - u moves by multiples of stored vectors
     rest: bool = static()  # only elements change: alpha may move in rows that are not full (L2)
     each_penalty: bool = static()  # the penalty's parameters have a leading axis over the candidates
+    row_twins: Twins | None = None  # rows that elements share, where the slots lie as the elements do
+    col_twins: Twins | None = None
+    each: int = static(default=0)  # slots and elements of every candidate, 0 where they differ
 
     @property
     def count(self) -> int | None:
@@ -67,6 +95,8 @@ class Edit:
     @property
     def sizes(self):
         """Numbers of row slots, column slots and elements (of each candidate), for rounding."""
+        if self.each:
+            return (bucket(self.each),) * 3
         return (self.rows.shape[0], self.cols.shape[0], self.row.shape[0]) if self.terms is None else self.terms
 
     def total_r(self, x):
@@ -82,15 +112,38 @@ class Edit:
         return self._total(x, None if self.owner_r is None else self.owner_r[self.row])
 
     def _total(self, x, owner):
+        if self.each:
+            return x if self.each == 1 else xp.sum(x.reshape(-1, self.each), axis=1)
         return x.sum() if owner is None else segment_sum(x, owner, self.valid.shape[0])
 
     def to_r(self, x):
         """A candidate's number at its row slots."""
-        return x if self.owner_r is None or np.ndim(x) == 0 else x[self.owner_r]
+        return self._to(x, self.owner_r)
 
     def to_q(self, x):
         """A candidate's number at its column slots."""
-        return x if self.owner_q is None or np.ndim(x) == 0 else x[self.owner_q]
+        return self._to(x, self.owner_q)
+
+    def _to(self, x, owner):
+        if np.ndim(x) == 0 or self.each == 1:
+            return x
+        return xp.repeat(x, self.each) if self.each else x if owner is None else x[owner]
+
+    def by_row(self, x):
+        """Sums over the elements of each row slot."""
+        return segment_sum(x, self.row, self.rows.shape[0]) if self.row_twins is None else self.row_twins.total(x)
+
+    def by_col(self, x):
+        """Sums over the elements of each column slot."""
+        return segment_sum(x, self.col, self.cols.shape[0]) if self.col_twins is None else self.col_twins.total(x)
+
+    def of_row(self, x):
+        """What the row slots hold, at the elements."""
+        return x[xp.minimum(self.row, x.shape[0] - 1)] if self.row_twins is None else self.row_twins.spread(x)
+
+    def of_col(self, x):
+        """What the column slots hold, at the elements."""
+        return x[xp.minimum(self.col, x.shape[0] - 1)] if self.col_twins is None else self.col_twins.spread(x)
 
     def rows_where(self, flags):
         """(n,) bool: the rows whose slots have a flag."""

@@ -133,8 +133,11 @@ class Ball(Region):
             value = np.concatenate([value, self.beta[slot] * x])
             size = np.concatenate([size, self.beta_size[slot] * np.abs(x)])
 
+        held = col < edit.d
+
         def gathered(matrix, value):
-            return matrix.matmat(sp.csc_array((value, (col, owner)), shape=(edit.d, edit.count)))
+            entries = value[held], (col[held], owner[held])
+            return matrix.matmat(sp.csc_array(entries, shape=(edit.d, edit.count)))
 
         terms = rows.matrix.row_terms
         middle = np.outer(rows.at_w, 1 - by_w) - np.outer(rows.at_delta, by_delta) + gathered(rows.matrix, value)

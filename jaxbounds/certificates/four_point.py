@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxbounds.array import xp
+from jaxbounds.array import hold, xp
 from jaxbounds.certificates.ball import Ball
 from jaxbounds.certificates.ledger import Ledger, Point
 from jaxbounds.model import excess_bounds
@@ -84,7 +84,7 @@ def _settle(ledger: Ledger, e_delta, e_w, e, e_pad, excess, off_sq, off_slack, p
             slack = growth(edit.d + 16) * totals.delta_metric
         square = off + edit.total_q(ledger.lam * e**2)
     pad = up(root(edit.total_q(ledger.lam * e_pad**2)) + pad, ledger.terms_q)
-    return Move(e_delta, e_w, e, e_pad, excess, off_sq, off_slack, square, slack, pad)
+    return hold(Move(e_delta, e_w, e, e_pad, excess, off_sq, off_slack, square, slack, pad))
 
 
 def region(ledger: Ledger, point: Point, mid: bool = True, whole_rows: bool = False) -> Ball:
@@ -133,7 +133,7 @@ def region(ledger: Ledger, point: Point, mid: bool = True, whole_rows: bool = Fa
     far_pad = theta * pad / root(safe_lam) + theta * root(off_slack)
     offset = norm_up(near, ledger.terms_q + 8)
     offset_low = xp.where(alone, xp.maximum(norm_down(near, edit.d + 24) - 2 * far_pad, 0.0), 0.0)
-    return Ball(
+    return hold(Ball(
         gap=gap, radius=radius, lam_min=safe_lam, theta=theta, dual_radius=dual, mu=mu, v_radius=v_radius,
         joint=up(joint, 16), offset_low=offset_low, offset_up=up(offset + far_pad),
         reach=up((theta * E + radius) / root(safe_lam)), objective=objective(ledger, P, point.w),
@@ -141,7 +141,7 @@ def region(ledger: Ledger, point: Point, mid: bool = True, whole_rows: bool = Fa
         v_pad=v_pad, alpha=point.alpha, a=a, a_pad=a_pad, score=score, score_pad=s_pad,
         beta=beta, beta_size=xp.abs(new) + xp.abs(kept),
         primal=edit.penalty.strong_convexity is not None, dual=model.problem.loss.smoothness is not None,
-    )  # fmt: skip
+    ))  # fmt: skip
 
 
 def shrunk_ball(ledger: Ledger, F, excess, E, gap, half):
@@ -170,10 +170,10 @@ def spot_norm(ledger: Ledger, beta, moved, new, kept, e_delta, e_w):
     model, old, totals, edit = ledger.model, ledger.old, ledger.model.totals, ledger.edit
     lam = edit.penalty.strong_convexity
     by_delta, by_w = edit.to_q(e_delta), edit.to_q(e_w)
-    base = ledger.of_col(by_delta * old.delta + by_w * old.w)
-    own = ledger.of_row(new) * (edit.new - edit.old)  # what the elements themselves add to v
-    dots = beta * (edit.to_r(e_delta) * old.cross + edit.to_r(e_w) * old.score) + ledger.by_row(own * base)
-    inner, own_sq = ledger.by_row(own * edit.old), ledger.by_row(own**2)
+    base = edit.of_col(by_delta * old.delta + by_w * old.w)
+    own = edit.of_row(new) * (edit.new - edit.old)  # what the elements themselves add to v
+    dots = beta * (edit.to_r(e_delta) * old.cross + edit.to_r(e_w) * old.score) + edit.by_row(own * base)
+    inner, own_sq = edit.by_row(own * edit.old), edit.by_row(own**2)
     squares = beta**2 * old.row_norm_sq + 2 * beta * inner + own_sq
     k = model.row_terms + ledger.row_sum_terms + 16
     width = model.row_terms + np.minimum(ledger.terms_e, edit.d) + 16
@@ -186,9 +186,9 @@ def spot_norm(ledger: Ledger, beta, moved, new, kept, e_delta, e_w):
     e_sq = whole - 2 * edit.total_r(dots) / lam + total**2
     slack = 2 * bulk * edit.total_r(size) / lam + total**2
     slack = growth(edit.d + 16) * bulk**2 + growth(width + ledger.terms_r) * slack
-    error = edit.total_r((xp.abs(new) + xp.abs(kept)) * row_norm + ledger.by_row(xp.abs(moved)))
+    error = edit.total_r((xp.abs(new) + xp.abs(kept)) * row_norm + edit.by_row(xp.abs(moved)))
     alone = edit.total_r(xp.where(edit.rows < edit.n, 1.0, 0.0)) <= 1
-    return xp.maximum(e_sq, 0.0), slack, growth(16) * error / lam, alone
+    return hold((xp.maximum(e_sq, 0.0), slack, growth(16) * error / lam, alone))
 
 
 def objective(ledger: Ledger, losses, w):

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxbounds.array import segment_sum, xp
+from jaxbounds.array import hold, xp
 from jaxbounds.edit import Edit
 from jaxbounds.model import (
     Model,
@@ -64,13 +64,13 @@ def take(vector, slots):
 def recall(model: Model, edit: Edit) -> Old:
     """Gather the touched part of the memory."""
     rows, columns, r, q = model.rows, model.columns, edit.rows, edit.cols
-    return Old(
+    return hold(Old(
         take(model.alpha, r), take(model.ref, r), xp.where(r < model.alpha.shape[0], take(rows.target, r), 1.0),
         take(rows.weight, r), take(rows.score, r), take(rows.score_abs, r), take(rows.cross, r), take(rows.norm_sq, r),
         take(rows.fenchel, r), take(rows.square, r), take(model.w, q).astype(xp.float64), take(columns.v, q),
         take(columns.v_pad, q), take(columns.delta, q), take(columns.norm_sq, q), take(columns.negative, q),
         take(columns.positive, q),
-    )  # fmt: skip
+    ))  # fmt: skip
 
 
 class Ledger:
@@ -86,7 +86,7 @@ class Ledger:
         self.terms_r, self.terms_q, self.terms_e = edit.sizes
         self.row_sum_terms = edit.to_r(np.minimum(self.terms_e, edit.d))
         self.col_sum_terms = edit.to_q(np.minimum(self.terms_e, edit.n))
-        self.full = self.of_row(edit.full)
+        self.full = self.edit.of_row(edit.full)
         self.live = edit.cols < edit.d
         self.c = edit.weight * edit.to_r(edit.unit)
         self.c_kept = self.old.weight * edit.to_r(edit.unit)  # kappa c of the old row
@@ -101,18 +101,6 @@ class Ledger:
             return strong
         # without all columns the penalty is the old one, whose minimum is stored
         return xp.min(strong, axis=-1) if self.edit.all_cols else self.model.totals.lam_min
-
-    def by_row(self, x):
-        return segment_sum(x, self.edit.row, self.slots_r)
-
-    def by_col(self, x):
-        return segment_sum(x, self.edit.col, self.slots_q)
-
-    def of_row(self, x):
-        return x[xp.minimum(self.edit.row, self.slots_r - 1)]
-
-    def of_col(self, x):
-        return x[xp.minimum(self.edit.col, self.slots_q - 1)]
 
     def keep(self) -> Point:
         """The old pair: w^ (0 in columns that leave), alpha^ (a(w^) in rows that are new or whose target moved)."""
@@ -132,16 +120,16 @@ class Ledger:
     def scores(self, w):
         """(x~_i.w at the touched rows, bound on its rounding error)."""
         edit, old = self.edit, self.old
-        now, was = edit.new * self.of_col(w), xp.where(self.full, 0.0, edit.old * self.of_col(old.w))
-        score = xp.where(edit.full, 0.0, old.score) + self.by_row(now - was)
-        size = xp.where(edit.full, 0.0, old.score_abs) + self.by_row(xp.abs(now) + xp.abs(was))
-        return score, score_pad(size, self.model.row_terms + self.row_sum_terms + 4)
+        now, was = edit.new * self.edit.of_col(w), xp.where(self.full, 0.0, edit.old * self.edit.of_col(old.w))
+        score = xp.where(edit.full, 0.0, old.score) + self.edit.by_row(now - was)
+        size = xp.where(edit.full, 0.0, old.score_abs) + self.edit.by_row(xp.abs(now) + xp.abs(was))
+        return hold((score, score_pad(size, self.model.row_terms + self.row_sum_terms + 4)))
 
     def row_norms_sq(self):
         """Upper bound of ||x~_i||^2 at the touched rows."""
         edit = self.edit
         base = xp.where(edit.full, 0.0, self.old.row_norm_sq)
-        gain, loss = self.by_row(edit.new**2), self.by_row(xp.where(self.full, 0.0, edit.old**2))
+        gain, loss = self.edit.by_row(edit.new**2), self.edit.by_row(xp.where(self.full, 0.0, edit.old**2))
         k = self.model.row_terms + self.row_sum_terms + 4
         return xp.maximum(base + gain - loss, 0.0) + growth(k) * (base + gain + loss) + TINY
 
@@ -149,8 +137,8 @@ class Ledger:
         """Upper bound of N_j = sum_i c~_i x~_ij^2 at the touched columns."""
         edit = self.edit
         base = edit.to_q(self.kappa) * self.old.norm_sq
-        gain = self.by_col(self.of_row(self.c) * edit.new**2)
-        loss = self.by_col(self.of_row(self.c_kept) * edit.old**2)
+        gain = self.edit.by_col(self.edit.of_row(self.c) * edit.new**2)
+        loss = self.edit.by_col(self.edit.of_row(self.c_kept) * edit.old**2)
         k = self.model.alpha.shape[0] + self.col_sum_terms + 8
         return xp.maximum(base + gain - loss, 0.0) + growth(k) * (base + gain + loss) + TINY
 
@@ -158,24 +146,24 @@ class Ledger:
         """(S-_j, S+_j) of the new problem at the touched columns, rounded outward."""
         edit, old, loss = self.edit, self.old, self.loss
         kappa = edit.to_q(self.kappa)
-        new = self.of_row(self.c * loss.orientation(edit.target)) * edit.new
-        was = self.of_row(self.c_kept * loss.orientation(old.target)) * edit.old
+        new = self.edit.of_row(self.c * loss.orientation(edit.target)) * edit.new
+        was = self.edit.of_row(self.c_kept * loss.orientation(old.target)) * edit.old
         k = self.model.alpha.shape[0] + self.col_sum_terms + 8
-        slack = growth(k) * (kappa * (old.positive - old.negative) + self.by_col(xp.abs(new) + xp.abs(was)))
-        low = kappa * old.negative + self.by_col(xp.minimum(new, 0.0) - xp.minimum(was, 0.0)) - slack
-        high = kappa * old.positive + self.by_col(xp.maximum(new, 0.0) - xp.maximum(was, 0.0)) + slack
+        slack = growth(k) * (kappa * (old.positive - old.negative) + self.edit.by_col(xp.abs(new) + xp.abs(was)))
+        low = kappa * old.negative + self.edit.by_col(xp.minimum(new, 0.0) - xp.minimum(was, 0.0)) - slack
+        high = kappa * old.positive + self.edit.by_col(xp.maximum(new, 0.0) - xp.maximum(was, 0.0)) + slack
         return low - TINY, high + TINY
 
     def sigma_sq(self):
         """Upper bound of ||C~^(1/2) X~||_2^2: rows that are full come anew, the others add a Frobenius norm."""
         edit = self.edit
         base = self.kappa * self.model.totals.sigma_sq
-        c, kept = self.of_row(self.c), self.of_row(self.c_kept)
+        c, kept = self.edit.of_row(self.c), self.edit.of_row(self.c_kept)
         spot = edit.total_e(xp.where(self.full, 0.0, c * (edit.new - edit.old) ** 2))
         fresh = edit.total_e(xp.where(self.full, c * edit.new**2, 0.0))
         moved = edit.total_e((root(c) * edit.new - root(kept) * edit.old) ** 2)
         anew = (root(base) + root(spot)) ** 2 + fresh
-        return up(xp.minimum(anew, (root(base) + root(moved)) ** 2), self.terms_e + 16)
+        return hold(up(xp.minimum(anew, (root(base) + root(moved)) ** 2), self.terms_e + 16))
 
     def fenchel(self, point: Point, score, pad):
         """(F, lower bound of ||t - a||_C^2, sum of losses) of the new problem, and a with its error at the slots."""
@@ -199,7 +187,7 @@ class Ledger:
             P = P + xp.maximum(up(self.kappa * totals.loss) - down(lost, 64 + k), 0.0)
         a = loss.dual(q, y)
         smooth = 0.0 if loss.smoothness is None else q_pad * loss.smoothness
-        return up(F), T, up(P), a, up(smooth + 16 * U * xp.abs(a))
+        return hold((up(F), T, up(P), a, up(smooth + 16 * U * xp.abs(a))))
 
     def columns(self, point: Point):
         """How v moves: (v, its error, change, error of the change, whole-row multiples, shrink of alpha, parts).
@@ -209,8 +197,8 @@ class Ledger:
         edit, old = self.edit, self.old
         new = self.c * self.loss.orientation(edit.target) * point.alpha
         kept = self.c_kept * self.loss.orientation(old.target) * old.alpha
-        gain, loss = self.of_row(new) * edit.new, self.of_row(xp.where(edit.full, kept, new)) * edit.old
-        dv, dv_abs = self.by_col(gain - loss), self.by_col(xp.abs(gain) + xp.abs(loss))
+        gain, loss = self.edit.of_row(new) * edit.new, self.edit.of_row(xp.where(edit.full, kept, new)) * edit.old
+        dv, dv_abs = self.edit.by_col(gain - loss), self.edit.by_col(xp.abs(gain) + xp.abs(loss))
         kappa = edit.to_q(self.kappa)
         v = kappa * old.v + dv
         dv_pad = growth(self.col_sum_terms + 12) * dv_abs
@@ -222,4 +210,4 @@ class Ledger:
             room = bound / xp.maximum(xp.abs(v) + v_pad, TINY)
             shrink = xp.minimum(1.0, xp.min(xp.where(self.live, room, xp.inf)) * (1 - 8 * U))
             v, v_pad = shrink * v, up(shrink * v_pad + 2 * U * xp.abs(v))
-        return v, v_pad, dv, dv_pad, beta, shrink, (gain - loss, new, kept)
+        return hold((v, v_pad, dv, dv_pad, beta, shrink, (gain - loss, new, kept)))

@@ -86,7 +86,7 @@ def primal_step(ledger: Ledger, w, steps: int = 8):
 
     def slope(w):
         t = xp.where(live, c * loss.orientation(y) * loss.dual(coordinate(w), y), 0.0)
-        return -ledger.by_col(ledger.of_row(t) * edit.new)
+        return -edit.by_col(edit.of_row(t) * edit.new)
 
     if penalty.smooth:
 
@@ -96,8 +96,8 @@ def primal_step(ledger: Ledger, w, steps: int = 8):
             ridge = xp.where(free, penalty.second(w), 1.0)
 
             def hessian(p):
-                s = ledger.by_row(edit.new * ledger.of_col(p))
-                return xp.where(free, ledger.by_col(ledger.of_row(curvature * s) * edit.new), 0.0) + ridge * p
+                s = edit.by_row(edit.new * edit.of_col(p))
+                return xp.where(free, edit.by_col(edit.of_row(curvature * s) * edit.new), 0.0) + ridge * p
 
             p = conjugate_gradients(hessian, -g, 30, total=edit.total_q, spread=edit.to_q)
             trials = [w + size * p for size in (1.0, 0.5, 0.25, 0.05, 0.005)]
@@ -105,7 +105,7 @@ def primal_step(ledger: Ledger, w, steps: int = 8):
 
         return fori_loop(0, steps, newton, w, done=np.array_equal)
 
-    frobenius = edit.total_e(xp.where(ledger.of_col(free), ledger.of_row(c) * edit.new**2, 0.0))
+    frobenius = edit.total_e(xp.where(edit.of_col(free), edit.of_row(c) * edit.new**2, 0.0))
     size = edit.to_q(1.0 / (loss.smoothness * frobenius + TINY))
 
     def proximal(_, state):
@@ -133,14 +133,14 @@ def dual_step(ledger: Ledger, point: Point, steps: int = 40) -> Point:
     if ledger.edit.penalty.strong_convexity is None:
         return point
     free = edit.full & ~edit.row_removed & (ledger.c > 0)
-    norms = ledger.by_row(edit.new**2)
+    norms = edit.by_row(edit.new**2)
     kappa = edit.to_r(edit.total_r(xp.where(free, ledger.c * norms, 0.0)) / ledger.lam_min) + xp.zeros_like(norms)
 
     def step(_, state):
         point, ahead, momentum = state
         v = ledger.columns(ahead)[0]
         u = xp.where(ledger.live, ledger.penalty_slots.grad_conjugate(v), 0.0)
-        q = loss.coordinate(ledger.by_row(edit.new * ledger.of_col(u)), edit.target)
+        q = loss.coordinate(edit.by_row(edit.new * edit.of_col(u)), edit.target)
         alpha, ref = ascend(q, ahead.alpha)
         new = Point(point.w, xp.where(free, alpha, point.alpha), xp.where(free, ref, point.ref))
         after = (1 + xp.sqrt(1 + 4 * momentum**2)) / 2
