@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
+from jax.sharding import NamedSharding, PartitionSpec
 
 Array: TypeAlias = Any  # a NumPy array, a jax array or a tracer
 
@@ -145,13 +146,41 @@ def put(tree):
 
 
 def on_host(*trees) -> bool:
-    """True if every array is concrete and lies on the CPU."""
+    """True if every array is concrete and lies whole on the CPU."""
     for leaf in jax.tree.leaves(trees):
         if isinstance(leaf, Tracer):
             return False
-        if isinstance(leaf, jax.Array) and any(device.platform != "cpu" for device in leaf.devices()):
-            return False
+        if isinstance(leaf, jax.Array):
+            devices = leaf.devices()
+            if len(devices) > 1 or next(iter(devices)).platform != "cpu":
+                return False
     return True
+
+
+def is_spread(x) -> bool:
+    """True for an array that lies on several devices."""
+    return isinstance(x, jax.Array) and not isinstance(x, Tracer) and len(x.devices()) > 1
+
+
+def everywhere(tree, like):
+    """The tree on the devices of the array `like`: vectors as long as its rows are dealt as they are, the rest copied.
+
+    Nothing happens where `like` lies on one device.
+    """
+    if not is_spread(like):
+        return tree
+    if not isinstance(like.sharding, NamedSharding):
+        raise ValueError("data on several devices must be laid out by a NamedSharding, as jax.device_put(X, "
+                         "NamedSharding(mesh, PartitionSpec('rows'))) does")  # fmt: skip
+    mesh, rows = like.sharding.mesh, (tuple(like.sharding.spec) or (None,))[0]
+
+    def moved(leaf):
+        if not isinstance(leaf, jax.Array | np.ndarray | np.generic) or isinstance(leaf, Tracer) or is_spread(leaf):
+            return leaf
+        by_row = np.ndim(leaf) == 1 and leaf.shape[0] == like.shape[0]
+        return jax.device_put(leaf, NamedSharding(mesh, PartitionSpec(rows) if by_row else PartitionSpec()))
+
+    return jax.tree.map(moved, tree)
 
 
 def readable(tree):

@@ -18,8 +18,9 @@ import numpy as np
 import scipy.sparse as sp
 from jax import lax
 
+from jaxbounds.array import is_spread
 from jaxbounds.chunks import INT32_MAX, Chunks, check_positions, grid, make_chunks
-from jaxbounds.pytree import in_float64, is_traced, pytree
+from jaxbounds.pytree import in_float64, is_traced, pytree, static
 
 _Product: TypeAlias = Callable[[jax.Array], jax.Array]
 _BLOCK_ENTRIES = 1 << 14  # entries of a dense float32 matrix handled by one step of a scan
@@ -57,9 +58,11 @@ class Dense:
 
     Attributes:
         values: (n, d) array, float32 or float64.
+        shards: devices among which the rows are dealt evenly; blocks of rows are taken from each at once.
     """
 
     values: Any
+    shards: int = static(default=1)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -86,50 +89,67 @@ class Dense:
         """Most summands in a column sum (for rounding allowances)."""
         return self.shape[0]
 
-    def _blocks(self) -> tuple[int, int]:
-        """(number of row blocks, rows in a block); the last block overlaps the one before it."""
-        n, d = self.shape
-        size = max(1, min(n, _BLOCK_ENTRIES // d))
+    def blocks(self, entries: int) -> tuple[int, int]:
+        """(number of row blocks, rows of a block on each device); the last block overlaps the one before it."""
+        n, d = self.shape[0] // self.shards, self.shape[1]
+        size = max(1, min(n, entries // d))
         return -(-n // size), size
 
-    def _block(self, i: jax.Array, size: int) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Row block i as float64, its first row, and which of its rows no earlier block has seen."""
-        start = jnp.minimum(i * size, self.shape[0] - size)
-        rows = lax.dynamic_slice_in_dim(self.values, start, size).astype(jnp.float64)
-        return rows, start, start + jnp.arange(size) >= i * size
+    def block(self, i: jax.Array, size: int) -> jax.Array:
+        """Row block i as float64."""
+        return self.part(self.values, i, size).astype(jnp.float64)
+
+    def part(self, array: jax.Array, i: jax.Array, size: int) -> jax.Array:
+        """The rows of block i of an array with a leading axis of n."""
+        array = self._dealt(array)
+        return lax.dynamic_slice_in_dim(array, self._start(i, size), size, 1).reshape(-1, *array.shape[2:])
+
+    def fresh(self, vector: jax.Array, i: jax.Array, size: int) -> jax.Array:
+        """The part of a vector in block i, 0 in the rows that the block before has seen."""
+        new = jnp.tile(self._start(i, size) + jnp.arange(size) >= i * size, self.shards)
+        return jnp.where(new, self.part(vector, i, size), 0.0)
+
+    def _start(self, i: jax.Array, size: int) -> jax.Array:
+        return jnp.minimum(i * size, self.shape[0] // self.shards - size)
+
+    def _dealt(self, array: jax.Array) -> jax.Array:
+        return array.reshape(self.shards, -1, *array.shape[1:])
 
     def matvec(self, w: Any) -> jax.Array:
         """X w: float64 (n,) from float64 (d,)."""
         if self._in_one():
             return _dot(self.values.astype(jnp.float64), w)
+        if self.shards > 1:
+            return self._blocked_matvec(w)
         return _linear(self._blocked_matvec, self._blocked_rmatvec, w, self.shape[0])
 
     def rmatvec(self, t: Any) -> jax.Array:
         """X^T t: float64 (d,) from float64 (n,)."""
         if self._in_one():
             return _dot(t, self.values.astype(jnp.float64))
+        if self.shards > 1:
+            return self._blocked_rmatvec(t)
         return _linear(self._blocked_rmatvec, self._blocked_matvec, t, self.shape[1])
 
     def _in_one(self) -> bool:
         """Whether products are single dots: no large float64 copy of float32 data is needed."""
-        return self.dtype == jnp.float64 or self._blocks()[0] == 1
+        return self.dtype == jnp.float64 or self.blocks(_BLOCK_ENTRIES)[0] == 1
 
     def _blocked_matvec(self, w: jax.Array) -> jax.Array:
-        count, size = self._blocks()
+        count, size = self.blocks(_BLOCK_ENTRIES)
 
         def step(out, i):
-            rows, start, _ = self._block(i, size)
-            return lax.dynamic_update_slice_in_dim(out, _dot(rows, w), start, 0), None
+            part = self._dealt(_dot(self.block(i, size), w))
+            return lax.dynamic_update_slice_in_dim(out, part, self._start(i, size), 1), None
 
-        return lax.scan(step, jnp.zeros(self.shape[0], jnp.float64), jnp.arange(count))[0]
+        out = self._dealt(jnp.zeros(self.shape[0], jnp.float64))
+        return lax.scan(step, out, jnp.arange(count))[0].reshape(-1)
 
     def _blocked_rmatvec(self, t: jax.Array) -> jax.Array:
-        count, size = self._blocks()
+        count, size = self.blocks(_BLOCK_ENTRIES)
 
         def step(out, i):
-            rows, start, fresh = self._block(i, size)
-            part = lax.dynamic_slice_in_dim(t, start, size)
-            return out + _dot(jnp.where(fresh, part, 0.0), rows), None
+            return out + _dot(self.fresh(t, i, size), self.block(i, size)), None
 
         return lax.scan(step, jnp.zeros(self.shape[1], jnp.float64), jnp.arange(count))[0]
 
@@ -137,18 +157,23 @@ class Dense:
         """X^T diag(weights) X p: float64 (d,); float32 data are read and cast once."""
         if self._in_one():
             return self.rmatvec(weights * self.matvec(p))
-        count, size = self._blocks()
+        count, size = self.blocks(_BLOCK_ENTRIES)
 
         def step(out, i):
-            rows, start, fresh = self._block(i, size)
-            part = jnp.where(fresh, lax.dynamic_slice_in_dim(weights, start, size), 0.0)
-            return out + _dot(part * _dot(rows, p), rows), None
+            rows = self.block(i, size)
+            return out + _dot(self.fresh(weights, i, size) * _dot(rows, p), rows), None
 
         return lax.scan(step, jnp.zeros(self.shape[1], jnp.float64), jnp.arange(count))[0]
 
+    def sample(self, most: int, weights: jax.Array) -> tuple[Dense, jax.Array]:
+        """Every k-th row, and its weight times k, so that about `most` rows stand for all."""
+        stride = max(1, self.shape[0] // most)
+        values, weights = (self._dealt(x)[:, ::stride] for x in (self.values, weights))
+        return Dense(values.reshape(-1, self.shape[1]), self.shards), weights.reshape(-1) * stride
+
     def map(self, fn: Callable[[jax.Array], jax.Array]) -> Dense:
         """The matrix with fn applied to each entry (fn(0) = 0)."""
-        return Dense(fn(self.values))
+        return Dense(fn(self.values), self.shards)
 
     def rows(self, idx: Any) -> tuple[Any, Any, Any]:
         """Entries of the rows idx: (slot in idx, column, value), each flat with len(idx) d entries."""
@@ -315,6 +340,8 @@ def _check_shape(shape: tuple[int, ...], name: str) -> None:
 def _dense(X: Any, name: str) -> Dense:
     if is_traced(X):
         return Dense(X.astype(_dtype_for(X.dtype, name)))
+    if is_spread(X):
+        return _spread(X, name)
     if isinstance(X, np.ma.MaskedArray) and np.ma.is_masked(X):
         raise ValueError(f"{name} is a masked array with masked entries; fill them first, e.g. {name}.filled(0.)")
     where = X.sharding if isinstance(X, jax.Array) else None
@@ -330,6 +357,15 @@ def _dense(X: Any, name: str) -> Dense:
         row, col = np.argwhere(~finite)[0]
         raise ValueError(_not_finite(name, int(row), int(col), array[row, col]))
     return Dense(jax.device_put(array, where))  # compiles nothing, unlike jnp.asarray
+
+
+def _spread(X: jax.Array, name: str) -> Dense:
+    """Data that lie on several devices are checked there; no device ever holds them whole."""
+    _check_shape(X.shape, name)
+    X = X.astype(_dtype_for(X.dtype, name))
+    if not jnp.isfinite(X).all():
+        raise ValueError(f"{name} has entries that are not finite: drop or impute them")
+    return Dense(X, X.shape[0] // X.sharding.shard_shape(X.shape)[0])
 
 
 def _not_finite(name: str, row: int, col: int, value: Any) -> str:

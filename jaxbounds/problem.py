@@ -2,9 +2,10 @@
 
 from typing import Literal
 
+import jax.numpy as jnp
 import numpy as np
 
-from jaxbounds.array import on_host, put, to_host, xp
+from jaxbounds.array import is_spread, on_host, put, to_host, xp
 from jaxbounds.host import HostMatrix, matrix_of
 from jaxbounds.losses import Loss
 from jaxbounds.matrix import Matrix
@@ -142,7 +143,9 @@ def dual_vector(loss: Loss, matrix: Matrix | HostMatrix, y, c, alpha):
 
 def as_vector(value, size: int, name: str):
     """`value` as a float64 vector of the given length, finite on the host."""
-    if not is_traced(value):
+    if is_spread(value):
+        require_all(jnp.isfinite(value), name, "a number that is not finite", "remove or replace it")
+    elif not is_traced(value):
         value = _numbers(value, name)
         first_bad(~np.isfinite(value), value, name, "is not finite", "remove or replace it")
     if xp.shape(value) != (size,):
@@ -153,13 +156,15 @@ def as_vector(value, size: int, name: str):
 
 def as_targets(loss: Loss, y, n: int, name: str = "y"):
     """Checked targets: -1/+1 for margin losses, finite numbers otherwise."""
-    if loss.classification and not is_traced(y):
+    if loss.classification and is_spread(y):
+        require_all(xp.abs(y) == 1, name, "something that is not a label", LABELS.format(name))
+    elif loss.classification and not is_traced(y):
         array = _array(y, name)
         values = set(np.unique(array[:10_000]).tolist()) if array.dtype.kind in "biuf" else set()
         if array.dtype.kind == "b" or (0 in values and values <= {0, 1}):
             raise ValueError(f"{name} must hold labels -1 and +1, got 0/1 or booleans; convert with 2 * {name} - 1")
     y = as_vector(y, n, name)
-    if loss.classification and not is_traced(y):
+    if loss.classification and not is_traced(y) and not is_spread(y):
         array = np.asarray(y)
         first_bad(np.abs(array) != 1, array, name, "is not a label", LABELS.format(name))
     return y
@@ -170,7 +175,9 @@ def as_sample_weight(weight, n: int, name: str = "sample_weight"):
     if weight is None:
         return np.ones(n)
     weight = as_vector(weight, n, name)
-    if not is_traced(weight):
+    if is_spread(weight):
+        require_all(weight > 0, name, "a weight that is not positive", "remove such rows instead")
+    elif not is_traced(weight):
         array = np.asarray(weight)
         first_bad(array <= 0, array, name, "is not positive", "remove such rows instead")
     return weight
@@ -200,6 +207,12 @@ def _numbers(value, name):
     if array.dtype.kind not in "biuf" and array.dtype.name != "bfloat16":
         raise TypeError(f"{name} must hold real numbers, got dtype {array.dtype}; convert it with .astype(float)")
     return array.astype(np.float64)
+
+
+def require_all(mask, name, what, remedy):
+    """Raise unless the mask, on several devices, holds everywhere."""
+    if not bool(mask.all()):
+        raise ValueError(f"{name} holds {what}; {remedy}")
 
 
 def first_bad(mask, array, name, what, remedy):

@@ -9,8 +9,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
 
-from jaxbounds.array import COMPUTE_ONCE, on_host, put, readable, to_host
+from jaxbounds.array import COMPUTE_ONCE, is_spread, on_host, put, readable, to_host
 from jaxbounds.batches import Flat, added_columns, candidate, groups_of, size_of
 from jaxbounds.bounds import Bounds, bound, certify, check_method, intersect, labels_of, published, summary
 from jaxbounds.certificates import Cached, Method, Partial, Theorem1
@@ -347,9 +348,28 @@ def _nothing(like):
     return known | {"status": np.full_like(like["status"], int(Status.INVALID))}
 
 
-@functools.partial(jax.jit, static_argnames=("question", "batch_size"))
 def _vmapped(model: Model, changes: Change, method: Method, about, question, batch_size: int):
+    """question(bounds, about) of every change; candidates that are dealt among devices stay where they are."""
+    dealt = next((leaf.sharding for leaf in jax.tree.leaves(changes) if is_spread(leaf)), None)
+    if isinstance(dealt, NamedSharding) and dealt.spec and dealt.spec[0] is not None:
+        return _map_on_devices(model, changes, method, about, question, batch_size, dealt.mesh, dealt.spec[0])
+    return _map(model, changes, method, about, question, batch_size)
+
+
+@functools.partial(jax.jit, static_argnames=("question", "batch_size"))
+def _map(model: Model, changes: Change, method: Method, about, question, batch_size: int):
     return jax.lax.map(lambda change: question(bound(model, change, method), about), changes, batch_size=batch_size)
+
+
+@functools.partial(jax.jit, static_argnames=("question", "batch_size", "mesh", "axis"))
+def _map_on_devices(model, changes, method, about, question, batch_size: int, mesh, axis):
+    def local(model, changes, about):
+        return _map(model, changes, method, about, question, batch_size)
+
+    one, each = PartitionSpec(), PartitionSpec(axis)
+    return jax.shard_map(
+        local, mesh=mesh, in_specs=(one, each, one), out_specs=each, check_vma=False
+    )(model, changes, about)  # fmt: skip
 
 
 def _work(model: Model, group: Flat, method: Method, matrix) -> float:

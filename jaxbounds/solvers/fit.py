@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 from jax import lax
 
-from jaxbounds.array import carry, on_host, put, to_host
+from jaxbounds.array import carry, everywhere, is_spread, on_host, put, to_host
 from jaxbounds.edit import bucket, prepare
 from jaxbounds.kinds import Change
 from jaxbounds.matrix import Dense, Matrix, as_matrix
@@ -92,13 +92,16 @@ def fit(
     if callback is not None and not concrete:
         raise ValueError("callback is called on the host and cannot be used inside jit, vmap or grad; leave it out")
     w0, alpha0 = _start(problem, warm_start, y, d)
+    values = matrix.values if isinstance(matrix, Dense) else None
+    spread = is_spread(values)
+    problem, y, weight, w0, alpha0 = everywhere((problem, y, weight, w0, alpha0), values)
     data = put(Data(matrix, y, weight))
     task = Task(problem.loss, problem.penalty, matrix, y, weight * problem.unit(n), problem.intercept)
     task, w0, alpha0 = put((task, w0, alpha0))
-    if concrete and n * d <= _SMALL:
+    if concrete and not spread and n * d <= _SMALL:
         task, w0, alpha0 = _padded(task, w0, alpha0)
     steps = 1000 if max_steps is None else max_steps
-    tol_leaf, steps_leaf = put((np.float64(tol), np.int32(steps))) if concrete else (tol, steps)
+    tol_leaf, steps_leaf = put(everywhere((np.float64(tol), np.int32(steps)), values)) if concrete else (tol, steps)
     if callback is None:
         solution = _solve(solver, task, w0, alpha0, tol_leaf, steps_leaf)
     else:

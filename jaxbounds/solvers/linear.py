@@ -67,8 +67,7 @@ def column_scale(matrix: Matrix, c: jax.Array, intercept: bool) -> jax.Array:
     From a few thousand rows if the data are dense.
     """
     if isinstance(matrix, Dense):
-        stride = max(1, matrix.shape[0] // 4096)
-        matrix, c = Dense(matrix.values[::stride]), c[::stride] * stride
+        matrix, c = matrix.sample(4096, c)
     squares = matrix.map(jnp.square).rmatvec(c)
     if not intercept:
         return squares
@@ -89,21 +88,33 @@ def is_direct(matrix: Matrix) -> bool:
 def weighted_gram(matrix: Rows, scale: jax.Array, axis: int) -> jax.Array:
     """X^T diag(scale) X for axis 0, X diag(scale) X^T for axis 1, by blocks and without a float64 copy of the data."""
     matrix, centre = (matrix.matrix, matrix.centre) if isinstance(matrix, Centred) else (matrix, None)
-    X = matrix.to_dense()
-    length, side = X.shape[axis], X.shape[1 - axis]
-    width = min(length, max(1, _BLOCK_ENTRIES // side))
+    rows = matrix if isinstance(matrix, Dense) else Dense(matrix.to_dense())
+    length, side = rows.shape[axis], rows.shape[1 - axis]
+    count, size = rows.blocks(_BLOCK_ENTRIES) if axis == 0 else _in_blocks(length, side)
+
+    def by_rows(k):
+        block = rows.block(k, size) if centre is None else rows.block(k, size) - centre[None, :]
+        return block.T, rows.fresh(scale, k, size)
+
+    def by_columns(k):
+        first = jnp.minimum(k * size, length - size)
+        block = lax.dynamic_slice_in_dim(rows.values, first, size, 1).astype(jnp.float64)
+        if centre is not None:
+            block = block - lax.dynamic_slice_in_dim(centre, first, size)[None, :]
+        fresh = first + jnp.arange(size) >= k * size  # the last block overlaps the one before it
+        return block, jnp.where(fresh, lax.dynamic_slice_in_dim(scale, first, size), 0.0)
 
     def step(total, k):
-        first = jnp.minimum(k * width, length - width)
-        block = lax.dynamic_slice_in_dim(X, first, width, axis).astype(jnp.float64)
-        if centre is not None:
-            block = block - (lax.dynamic_slice_in_dim(centre, first, width) if axis else centre)[None, :]
-        block = block if axis else block.T
-        fresh = first + jnp.arange(width) >= k * width  # the last block overlaps the one before it
-        part = jnp.where(fresh, lax.dynamic_slice_in_dim(scale, first, width), 0.0)
+        block, part = (by_columns if axis else by_rows)(k)
         return total + dot(block * part[None, :], block.T), None
 
-    return lax.scan(step, jnp.zeros((side, side), jnp.float64), jnp.arange(-(-length // width)))[0]
+    return lax.scan(step, jnp.zeros((side, side), jnp.float64), jnp.arange(count))[0]
+
+
+def _in_blocks(length: int, side: int) -> tuple[int, int]:
+    """(number of blocks, columns in a block)."""
+    width = min(length, max(1, _BLOCK_ENTRIES // side))
+    return -(-length // width), width
 
 
 def factored(matrix: Rows, weights: jax.Array, diagonal: jax.Array, mask: jax.Array):
