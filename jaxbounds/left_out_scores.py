@@ -135,12 +135,12 @@ def _first(model: Model, rows, method: Method | None, keep_n: bool, ends: Ends, 
     every = np.arange(rows.size)
     if method is None and _has_closed_form(model):
         found = closed_form(model, rows, keep_n)
-        ends.cut(every, found[:2], found.how)
+        ends.cut(slice(None), found[:2], found.how)
         return
     method = Cached() if method is None else method
     name = type(method).__name__
     if ball_applies(model) and not isinstance(method, Theorem1):
-        ends.cut(every, ball_scores(to_host(model), rows, keep_n), _code(Cached()))
+        ends.cut(slice(None), ball_scores(to_host(model), rows, keep_n), _code(Cached()))
         if isinstance(method, Cached):
             return
     if model.data is None:
