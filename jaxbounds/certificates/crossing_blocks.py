@@ -42,7 +42,8 @@ class Near:
         products[:-1, :-1] = inv.products(rows, rows)
         place[rows] = np.arange(count)
         errors = np.stack([inv.size[rows], inv.blur[rows], inv.root[rows]]) * (1 + growth(32))
-        return Near(rows, reach, place, products, *inv.with_last(), errors, float(reach[-1]))
+        square, last = inv.with_last()
+        return Near(rows, reach, place, products, square, last, errors, float(reach[-1]))
 
     def within(self, most: float) -> Near:
         """Those that may cross while ||D||_H <= most."""
