@@ -13,6 +13,7 @@ from jaxbounds.bounds import bound
 from jaxbounds.callbacks import inside_trace, on_the_host
 from jaxbounds.certificates import Cached, Curvature, Method, Pass, Theorem1
 from jaxbounds.certificates.leave_one_out import leave_one_out as closed_form
+from jaxbounds.certificates.left_out_intercept import intercept_applies, intercept_scores
 from jaxbounds.certificates.removed import ball_applies, ball_scores, pass_applies, pass_scores
 from jaxbounds.changes import remove_rows, set_penalty
 from jaxbounds.host import HostMatrix, host_matrix
@@ -135,13 +136,19 @@ def _first(model: Model, rows, method: Method | None, keep_n: bool, ends: Ends, 
     every = np.arange(rows.size)
     if method is None and _has_closed_form(model):
         found = closed_form(model, rows, keep_n)
-        ends.cut(every, found[:2], found.how)
+        ends.cut(slice(None), found[:2], found.how)
         return
     method = Cached() if method is None else method
     name = type(method).__name__
     if ball_applies(model) and not isinstance(method, Theorem1):
-        ends.cut(every, ball_scores(to_host(model), rows, keep_n), _code(Cached()))
+        ends.cut(slice(None), ball_scores(to_host(model), rows, keep_n), _code(Cached()))
         if isinstance(method, Cached):
+            return
+    if isinstance(method, Cached) and intercept_applies(model):
+        *found, loose = intercept_scores(model, rows, keep_n)
+        ends.cut(slice(None), found, _code(method))
+        every = every[loose]
+        if not every.size:
             return
     if model.data is None:
         raise ValueError(f"leave_one_out by {name} needs the data, and this model was stored without it")

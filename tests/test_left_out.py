@@ -199,7 +199,8 @@ def test_active_sets_side_by_side_are_those_one_by_one(monkeypatch):
         assert np.mean(together.how == EXACT) > 0.99
         np.testing.assert_array_equal(together.how, alone.how)
         np.testing.assert_allclose(together.lower, alone.lower, atol=1e-11)
-        np.testing.assert_allclose(together.upper - together.lower, alone.upper - alone.lower, rtol=0.1, atol=1e-13)
+        # where nobody crosses, the block knows the answer without an active set
+        assert np.all(together.upper - together.lower <= 1.1 * (alone.upper - alone.lower) + 1e-13)
 
 
 def draw(rng):

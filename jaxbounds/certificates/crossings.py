@@ -19,14 +19,15 @@ from typing import Any
 
 import numpy as np
 
-from jaxbounds.certificates.crossing_blocks import solve_many
+from jaxbounds.certificates.crossing_blocks import Near, solve_many
 from jaxbounds.rounding import TINY, U, growth, norm_up, up
 from jaxbounds.threads import in_threads
 
 _ROUNDS = 25  # growths of the active set
 _STEPS = 30  # Newton steps on it; the first third are not damped
 _LARGEST = 400  # crossing rows, beyond which retraining is as quick
-_CHUNK = 128  # candidates whose moves are looked at in one product
+_CHUNK = 256  # candidates whose moves are looked at in one product
+_MARGIN = 1.25  # how much further than at first the largest move may reach in the end
 
 
 def solve(state: Any, rows, reach, m, m_pad, step):
@@ -38,43 +39,24 @@ def solve(state: Any, rows, reach, m, m_pad, step):
     centre, half, exact = np.zeros(rows.size), np.full(rows.size, np.inf), np.zeros(rows.size, bool)
     order = np.argsort(reach, kind="stable")
     ranked = reach[order]
-    front = np.searchsorted(ranked, step, side="right")
+    near = Near.of(state, order, ranked, _MARGIN * np.max(step, initial=0.0))  # many rows look at the same few
 
     def settle(part):
-        near = order[: front[part].max(initial=0)]
-        stays = _stays(state, rows[part], near, m[part], m_pad[part])
-        still, kept = stays.all(axis=0), part[stays.all(axis=0)]
-        centre[kept] = state.q[rows[kept]] + m[kept]
-        half[kept], exact[kept] = m_pad[kept] + state.pad[rows[kept]], True
-        part, crossed = part[~still], ~stays[:, ~still]
-        centre[part], half[part], exact[part] = solve_many(state, rows[part], order, ranked, near, crossed, m[part])
-        for slot, crosses in zip(part, crossed.T, strict=True):
-            if not exact[slot]:
-                found = _active_set(state, rows[slot], order, ranked, near[crosses], m[slot])
-                centre[slot], half[slot], exact[slot] = found
+        few = near.within(_MARGIN * np.max(step[part]))
+        centre[part], half[part], exact[part] = solve_many(state, rows[part], few, m[part], m_pad[part], step[part])
+        for slot in part[~exact[part]]:
+            centre[slot], half[slot], exact[slot] = _active_set(state, rows[slot], order, ranked, m[slot])
 
-    in_threads(settle, np.array_split(np.argsort(front, kind="stable"), max(1, -(-rows.size // _CHUNK))))
+    if rows.size:
+        in_threads(settle, np.array_split(np.argsort(step, kind="stable"), -(-rows.size // _CHUNK)))
     return centre, half, exact
 
 
-def _stays(state: Any, rows, near, m, m_pad):
-    """Which rows i near their kinks surely stay if row k leaves and nobody crosses, one column for each k."""
-    inv, n = state.inv, state.q.size
-    omega = -(state.b[rows] + state.a[rows] * m)
-    omega_pad = up(state.b_pad[rows] + state.a[rows] * (m_pad + 40 * U * np.abs(m)) + 4 * U * np.abs(state.b[rows]))
-    N, h = inv.products(near, rows), inv.products(near, np.array([n]))
-    r, blur, size = inv.size[near][:, None], inv.blur[near][:, None], np.abs(omega)
-    pad = (inv.share * r + blur) * (size * inv.size[rows] + inv.size[n]) + r * (size * inv.blur[rows] + inv.blur[n])
-    pad = pad + omega_pad * inv.root[near][:, None] * inv.root[rows] + 4 * U * (np.abs(h) + np.abs(N * omega))
-    return (np.abs(h + N * omega) + up(pad) < state.dist[near][:, None]) | (near[:, None] == rows)
-
-
-def _active_set(state: Any, k: int, order, ranked, crossed, m: float):
+def _active_set(state: Any, k: int, order, ranked, m: float):
     """(centre, half-width, exact) of q_k: Newton on omega over k and the rows that cross, then its certificate."""
     inv = state.inv
-    S, last = np.append(k, crossed), np.array([state.q.size])
-    omega = np.zeros(S.size)
-    omega[0] = -(state.b[k] + state.a[k] * m)
+    S, last = np.array([k]), np.array([state.q.size])
+    omega = np.array([-(state.b[k] + state.a[k] * m)])
     for _ in range(_ROUNDS):
         N, h = inv.products(S, S), inv.products(S, last)[:, 0]
         omega, done = _newton(state, S, N, h, omega)

@@ -10,17 +10,14 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxbounds.array import to_host, xp
-from jaxbounds.certificates.four_point import region
-from jaxbounds.certificates.ledger import Ledger
+from jaxbounds.array import to_host
 from jaxbounds.certificates.linear import conjugate_gradients
 from jaxbounds.certificates.renewed import Gradient, NewProblem
 from jaxbounds.certificates.steps import active_set
-from jaxbounds.edit import Edit, scalar_l2
+from jaxbounds.edit import scalar_l2
 from jaxbounds.host import HostMatrix, host_matrix
-from jaxbounds.model import Model, lam_of
-from jaxbounds.rounding import TINY, U, dot_error, down, growth, norm_up, root, up
-from jaxbounds.threads import in_threads
+from jaxbounds.model import Model, gamma_of, lam_of
+from jaxbounds.rounding import TINY, TINY_NORM, U, dot_error, down, growth, norm_up, root, up
 
 _BLOCK = 1 << 22  # numbers of a block of scores or coefficients
 _ROWS = 4096  # rows whose vectors stay in the cache
@@ -44,46 +41,75 @@ def unit_without_one(model: Model, keep_n: bool) -> float:
     return model.problem.unit(n if keep_n else n - 1)
 
 
-def ball_scores(model: Model, rows, keep_n: bool) -> tuple[Any, Any]:
-    """(lower, upper) of x_k.w without row k by the mid ball (theory 4.2), in O(1) a row and without the data.
+def ball_scores(model: Model, rows, keep_n: bool) -> tuple[np.ndarray, np.ndarray]:
+    """(lower, upper) of x_k.w without row k by the mid ball (theory 4.2), in O(1) a row and without the data (host).
 
-    If row k leaves, w - u = e_delta delta + e_w w^ + t_k c_k x_k / lam: all norms and products with x_k are stored.
+    If row k leaves, w - u is e = kappa delta + (1 - kappa) w^ + t x_k, kappa = c_new/c_old, t = c_k t_k/lam. With
+
+        g = kappa x_k.delta + (1 - kappa) x_k.w^,      x_k.e = g + t ||x_k||^2,
+        ||e||^2 = ||kappa delta + (1 - kappa) w^||^2 + t (g + x_k.e)
+
+    all is in the stored numbers of row k, and x_k.w within ||x_k|| R of x_k.w^ - theta x_k.e.
     """
-    lower, upper = np.empty(rows.size), np.empty(rows.size)
-
-    def write(at, ends):
-        lower[at], upper[at] = ends
-
-    pieces = [slice(k, k + _ROWS) for k in range(0, rows.size, _ROWS)]
-    if pieces:
-        in_threads(lambda at: _ball_scores(model, rows[at], keep_n), pieces, write)
+    old, orient = model.rows, model.problem.loss.orientation
+    vectors = orient(old.target) * model.alpha, old.weight, old.fenchel, old.square, old.norm_sq
+    vectors = *vectors, old.cross, old.score, old.score_abs
+    if rows.size < model.alpha.size or np.any(rows[1:] < rows[:-1]):
+        vectors = tuple(vector[rows] for vector in vectors)
+    lower, upper, ends = np.empty(rows.size), np.empty(rows.size), _ball(model, unit_without_one(model, keep_n))
+    for k in range(0, rows.size, _ROWS):
+        part = slice(k, k + _ROWS)
+        low, high = ends(*(vector[part] for vector in vectors))
+        lower[part], upper[part] = np.fmax(low, -np.inf), np.fmin(high, np.inf)  # NaN says nothing
     return lower, upper
 
 
-def _ball_scores(model: Model, rows, keep_n: bool):
-    ledger = Ledger(model, _unlisted(model, rows, unit_without_one(model, keep_n)))
-    edit, old, totals, lam = ledger.edit, ledger.old, model.totals, ledger.lam_min
-    ball = region(ledger, ledger.keep(), whole_rows=True)
-    terms, length = model.row_terms, norm_up(old.row_norm_sq, model.row_terms + 4)
-    by_delta, by_w, by_x = ball.theta * ball.e_delta, ball.theta * ball.e_w, ball.theta * ball.beta / lam
-    middle = old.score - by_delta * old.cross - by_w * old.score + by_x * old.row_norm_sq
-    size = (1 + xp.abs(by_w)) * old.score_abs + by_delta * length * norm_up(totals.delta_delta, edit.d)
-    size = size + ball.theta * ball.beta_size / lam * length**2
-    half = ball.radius * length / root(lam) + growth(2 * terms + 64) * up(size, terms + 16) + 4 * terms * TINY
-    half = up(half, 16)
-    return middle - half, middle + half
+def _ball(model: Model, unit: float):
+    """`ball_scores` as a function of blocks of the rows' stored numbers, with what all rows share made once."""
+    totals, loss, d = model.totals, model.problem.loss, model.w.size
+    lam, gamma, terms = float(model.totals.lam_min), float(gamma_of(loss)), int(model.row_terms)
+    kappa = unit / model.problem.unit(model.alpha.size)
+    by_w, by_w_pad = 1 - kappa, 0.0 if kappa == 1 else 8 * U * (1 + kappa)
+    base_sq = kappa**2 * totals.delta_delta + 2 * kappa * by_w * totals.delta_w + by_w**2 * totals.w_w
+    delta_size, w_size = float(root(totals.delta_delta)), float(root(totals.w_w))
+    bulk, close = kappa * delta_size + abs(by_w) * w_size, growth(terms + 24)
+    base_sq = max(float(base_sq), 0.0) + growth(d + 16) * bulk**2
+    pad = kappa * totals.delta_pad / root(lam) + by_w_pad * w_size + 8 * U * kappa * delta_size
+    pad, tiny = float(up(pad)) + 8 * TINY_NORM, np.sqrt(terms + 4.0) * TINY_NORM
+    fenchel = float(up(kappa * totals.fenchel, 16) / lam)
+    square = float(down(kappa * totals.square, 16) * gamma / (4 * lam))
+    least, most = down(unit / lam, 12), up(unit * gamma / (4 * lam), 12)
+    sigma_sq = up(kappa * float(totals.sigma_sq), 17)
+    rho = min(down(gamma * lam / max(sigma_sq, TINY)), 1e9) if sigma_sq > 1e-300 else 0.0
+    above, last = 1 + growth(24), 1 + growth(64)
+    rounding = up(growth(2 * terms + 80), terms + d)
 
+    def ends(dual, weight, fenchels, squares, norm_sq, cross, score, score_abs):
+        t, length = weight * dual * (unit / lam), np.sqrt(norm_sq) * (1 + growth(terms + 6)) + tiny
+        g = kappa * cross + by_w * score
+        reach, size = g + t * norm_sq, np.abs(t) * length
+        e_sq = np.maximum(base_sq + t * (g + reach), 0.0) + close * size * (size + 2 * bulk)
+        off = growth(16) * size + pad  # of e itself
+        e = np.sqrt(e_sq) * above + off
+        F = np.maximum(fenchel - least * (weight * fenchels), 0.0)
+        T = np.maximum(square - most * (weight * squares), 0.0)
+        # the mid ball, and those that smoothness shrinks
+        e_sq = e * e
+        theta, R_sq = 0.5, np.maximum(F - T, 0.0) + 0.25 * e_sq
+        if rho > 0:
+            joint = F + 2 * above * np.sqrt(F * (F + 0.5 * e_sq))
+            for top, shrink in ((F, rho), (joint, 2 * rho)):
+                other = (2 / (2 + shrink)) * top + (1 / (2 + shrink) ** 2) * e_sq
+                better = other < R_sq
+                R_sq = np.minimum(R_sq, other)
+                theta = np.where(better, (1 + shrink) / (2 + shrink), theta)
+        R = above * np.sqrt(R_sq) + theta * (above * off + 8 * U * e)
+        middle = score - theta * reach
+        size = (kappa * delta_size + size) * length + abs(by_w) * score_abs
+        half = last * R * length + rounding * (score_abs + theta * size) + 4 * terms * TINY
+        return middle - half, middle + half
 
-def _unlisted(model: Model, rows, unit: float) -> Edit:
-    """The removals of single rows, one a candidate, whose entries are not listed: v loses whole rows."""
-    n, d, count = model.alpha.shape[0], model.w.shape[0], rows.shape[0]
-    none, nothing = np.zeros(0, np.int32), np.zeros(0)
-    return Edit(
-        rows, none, none, none, nothing, nothing, np.zeros(count, bool), model.rows.target[rows], np.zeros(count),
-        np.ones(count, bool), np.zeros(0, bool), np.zeros(0, bool), np.full(count, unit), np.ones(count, bool),
-        model.problem.penalty, np.arange(count), np.zeros(0, np.int64), (1, 1, 1), n, d,
-        all_rows=False, all_cols=False, euclidean=True, rest=True, each_penalty=False,
-    )  # fmt: skip
+    return ends
 
 
 def pass_scores(model: Model, rows, keep_n: bool, steps: int = 5, told=None) -> tuple[np.ndarray, np.ndarray]:
