@@ -177,6 +177,10 @@ def test_an_intercept_without_the_hessian(monkeypatch):
     given = X.astype(float), y, np.full(n, 1 / n), np.full(D, 0.3), model.w, X_test
     truth = extremes("logistic", *given, 2, intercept=model.intercept)
     assert np.all(check(found, truth) < 8) and check(tight, truth)[0] < 2
+    far = fit(problem, X + np.float32(500), y, tol=1e-12)  # where the origin lies does not matter
+    width = np.asarray(found.scores.upper - found.scores.lower)
+    moved = jb.worst_case_removals(far, X_test + 500, 2).scores
+    assert np.all(np.asarray(moved.upper - moved.lower) < 1.3 * width)
     near = jb.worst_case_relabels(model, X_test, 3).scores
     assert np.all(np.diff(np.asarray(near.upper - near.lower), axis=0) > 0) and np.isfinite(near.upper).all()
     # with the last row of its label gone no intercept is finite, and nothing is certain

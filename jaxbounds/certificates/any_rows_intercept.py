@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from jaxbounds.certificates.metrics import Metric, penalty_metric
+from jaxbounds.certificates.metrics import Metric, centre, penalty_metric
 from jaxbounds.certificates.row_changes import Case, sum_rows
 from jaxbounds.certificates.top_sums import top_sum
 from jaxbounds.certificates.whitened import block_terms
@@ -114,11 +114,10 @@ def first_metric(case: Case, tests) -> Metric:
 def _centred(case: Case, tests) -> Centred:
     plain = penalty_metric(case, tests)
     scale, d, n = 1 / np.sqrt(case.ridge), case.ridge.size, case.y.size
-    h = case.second if np.any(case.second > 0) else np.ones(n)
+    h, m = centre(case)
     weight = case.c * h
     total = float(np.sum(weight))
     sums, sizes = sum_rows(case.X, weight)
-    m = sums / total
     rounding = growth(block_terms(n) + 8) * sizes + n * TINY + growth(n + 8) * np.abs(m) * total
     off = np.abs(sums - m * total) + up(rounding)
     at = m * scale
@@ -131,14 +130,15 @@ def _centred(case: Case, tests) -> Centred:
         np.sqrt(np.maximum(_squares(part) - 2 * inner + square, 0.0) + share * whole**2) * (1 + 16 * U) + d * TINY_NORM
         for part, inner, whole in ((rows, train, size), (tests, test, size_x))
     )
+    # products are off by share size_i size_x, which may be above share root_i root_x
+    blur, blur_x = np.sqrt(share) * size, np.sqrt(share) * size_x
     balance: Any = case.intercept
     f, p = (case.f - m * balance.f) * scale, case.p * scale
     f_pad = case.f_pad + length * balance.f_pad + up(np.sum(case.own_pad * root), n)
     f_pad = up(f_pad + 4 * U * norm_up(np.sum((np.abs(case.f * scale) + np.abs(at * balance.f)) ** 2), d + 8))
     f_size, p_size = (float(norm_up(np.sum(v * v), d + 8)) for v in (f, p))
-    none = np.zeros_like
     return Centred(
-        rows, tests, None, share, size, none(size), root, size_x, none(size_x), root_x,
+        rows, tests, None, share, up(root + blur), blur, root, up(root_x + blur_x), blur_x, root_x,
         tests @ f - at @ f, up(share * size_x * f_size + root_x * f_pad),
         tests @ p - at @ p, up(share * size_x * p_size + root_x * case.p_pad),
         float(up(f_size + f_pad)), float(up(p_size + case.p_pad)), 0.0,

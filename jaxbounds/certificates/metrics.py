@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from jaxbounds.certificates.row_changes import ENTRIES, SIDE, Case
+from jaxbounds.certificates.row_changes import ENTRIES, SIDE, Case, Intercept, sum_rows
 from jaxbounds.certificates.whitened import Inverse, inverse
 from jaxbounds.rounding import U, growth, norm_up, up
 
@@ -77,20 +77,17 @@ def hessian_metric(case: Case, tests) -> Metric | None:
     n, m, d = case.y.size, tests.shape[0], case.ridge.size
     if not case.hessian or (n + m) * d > ENTRIES:
         return None
-    ends: list[Any] = [case.X, tests, case.p[None]]
-    ridge, f = case.ridge, case.f
-    if case.intercept is not None:  # one more column, and its unit vector
+    ends, ridge, f, f_pad = [case.X, tests, case.p[None]], case.ridge, case.f, case.f_pad
+    if case.intercept is not None:
         if not ridge_of_intercept(case) > 0:
             return None
-        unit = np.zeros((1, d))
-        ends = [_widened(*end) for end in ((case.X, 1.0), (tests, 1.0), (unit, 1.0), (case.p[None], 0.0))]
-        ridge, f = np.append(ridge, ridge_of_intercept(case)), np.append(f, case.intercept.f)
+        ends, ridge, f, f_pad = _with_intercept(case, case.intercept, tests)
     stacked: Any = sp.vstack([sp.csr_array(part) for part in ends], "csr") if sp.issparse(case.X) else np.vstack(ends)
     weight = np.concatenate([case.c * case.second, np.zeros(stacked.shape[0] - n)])
 
     def f_error(root):
         in_b = 0.0 if case.intercept is None else case.intercept.f_pad * root[n + m]
-        return case.f_pad + in_b + up(np.sum(case.own_pad * root[:n]), n)
+        return f_pad + in_b + up(np.sum(case.own_pad * root[:n]), n)
 
     inv = inverse(stacked, weight, ridge, 40 * U, f, f_error)  # the rounding of l''
     if inv is None:
@@ -101,6 +98,29 @@ def hessian_metric(case: Case, tests) -> Metric | None:
 def ridge_of_intercept(case: Case) -> float:
     """What H has more than the Hessian in the direction of an unpenalised intercept."""
     return _RIDGE * float(np.sum(case.c * case.second))
+
+
+def centre(case: Case) -> tuple[np.ndarray, np.ndarray]:
+    """(h, m): slopes and the mean of the rows with the weights c_i h_i, about which an intercept is uncoupled."""
+    h = case.second if np.any(case.second > 0) else np.ones(case.y.size)
+    weight = case.c * h
+    return h, sum_rows(case.X, weight)[0] / float(np.sum(weight))
+
+
+def _with_intercept(case: Case, intercept: Intercept, tests):
+    """(vectors, ridge, f, bound on f's rounding) with b as one more coordinate, after the test rows its unit vector.
+
+    Dense rows are taken from their mean, b at that mean, which leaves H well-conditioned.
+    """
+    X, f, f_pad = case.X, case.f, case.f_pad
+    if isinstance(X, np.ndarray):
+        mean = centre(case)[1]
+        X, tests, moved = X - mean, tests - mean, mean * intercept.f
+        error = np.abs(mean) * intercept.f_pad + 4 * U * (np.abs(f) + np.abs(moved))
+        f, f_pad = f - moved, f_pad + float(norm_up(np.sum(error**2 / case.ridge), f.size + 8))
+    pairs = (X, 1.0), (tests, 1.0), (np.zeros((1, f.size)), 1.0), (case.p[None], 0.0)
+    vectors = [_widened(*pair) for pair in pairs]
+    return vectors, np.append(case.ridge, ridge_of_intercept(case)), np.append(f, intercept.f), f_pad
 
 
 def _widened(part, end: float):
