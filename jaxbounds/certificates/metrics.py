@@ -77,7 +77,8 @@ def hessian_metric(case: Case, tests) -> Metric | None:
     n, m, d = case.y.size, tests.shape[0], case.ridge.size
     if not case.hessian or (n + m) * d > ENTRIES:
         return None
-    ends, ridge, f, f_pad = [case.X, tests, case.p[None]], case.ridge, case.f, case.f_pad
+    ends: list[Any] = [case.X, tests, case.p[None]]
+    ridge, f, f_pad = case.ridge, case.f, case.f_pad
     if case.intercept is not None:
         if not ridge_of_intercept(case) > 0:
             return None
