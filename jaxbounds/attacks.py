@@ -8,14 +8,14 @@ import numpy as np
 
 from jaxbounds.array import to_host
 from jaxbounds.bounds import Interval, bound
-from jaxbounds.certificates.metrics import metrics_of
+from jaxbounds.certificates.any_rows import metrics_of
 from jaxbounds.certificates.row_changes import prepared
 from jaxbounds.changes import remove_rows, set_penalty, set_targets
 from jaxbounds.host import HostMatrix
 from jaxbounds.model import Model
 from jaxbounds.pytree import in_float64, is_traced
 from jaxbounds.solvers.fit import FitWarning, fit, refit
-from jaxbounds.worst_case import RELABEL, REMOVAL, checked, count
+from jaxbounds.worst_case import checked, count
 
 _TOL = 1e-12
 _GONE = 1e-290  # the weight of a removed row while the search goes on
@@ -73,7 +73,7 @@ def attack_removal(model: Model, k: int, X_test, *, keep_n: bool = False) -> lis
 
     Source: greedy data poisoning by influence, Koh and Liang 2017; Broderick, Giordano and Meager 2020.
     """
-    return _attacks(model, count(model, k, "k"), X_test, keep_n, REMOVAL)
+    return _attacks(model, count(model, k, "k"), X_test, keep_n, False, "attack_removal")
 
 
 def attack_relabel(model: Model, k: int, X_test) -> list[Attack]:
@@ -98,36 +98,42 @@ def attack_relabel(model: Model, k: int, X_test) -> list[Attack]:
 
     Source: as `attack_removal`.
     """
-    return _attacks(model, count(model, k, "k"), X_test, True, RELABEL)
+    return _attacks(model, count(model, k, "k"), X_test, True, True, "attack_relabel")
 
 
 @in_float64
-def _attacks(model: Model, k: int, X_test, keep_n: bool, name: str) -> list[Attack]:
-    matrix: Any = checked(model, X_test, keep_n, name)
+def _attacks(model: Model, k: int, X_test, keep_n: bool, relabel: bool, name: str) -> list[Attack]:
+    matrix: Any = checked(model, X_test, keep_n, relabel, name)
     if is_traced(model, matrix):
-        raise ValueError("attacks retrain on the host and cannot be used inside jit, vmap or grad")
+        raise ValueError(f"{name} retrains on the host and cannot be used inside jit, vmap or grad; call it outside")
     if not isinstance(matrix, HostMatrix):
         matrix = HostMatrix(matrix.to_scipy())
-    return [_Search(model, HostMatrix(matrix.values[[i]]), keep_n, name).best(k) for i in range(matrix.shape[0])]
+    return [_Search(model, HostMatrix(matrix.values[[i]]), keep_n, relabel).best(k) for i in range(matrix.shape[0])]
 
 
 class _Search:
     """Retrained scores of one test row. The search gives removed rows a vanishing weight, so that shapes stay."""
 
-    def __init__(self, model: Model, row: HostMatrix, keep_n: bool, name: str):
-        self.model, self.row, self.keep_n, self.relabel = model, row, keep_n, name == RELABEL
+    def __init__(self, model: Model, row: HostMatrix, keep_n: bool, relabel: bool):
+        self.model, self.row, self.keep_n, self.relabel = model, row, keep_n, relabel
         score = self._score(model)
         self.sign, self.clear = (1.0 if score >= 0 else -1.0), _CLEAR * abs(score)
         self.known: dict = {}
 
     def best(self, k: int) -> Attack:
         """The smallest set that flips the label over all orders, or the one that comes closest; retrained in truth."""
-        orders = [order[:k] for order in (*self._orders(self.model, np.empty(0, int)), self._greedy(k))]
+        orders = [self._cut(order[:k]) for order in (*self._orders(self.model, np.empty(0, int)), self._greedy(k))]
         found = [self._shortest(order) for order in orders if order.size]
         flipping = [rows for rows in found if self._pushed(rows) < 0]
         if flipping:
             return self._confirmed(min(flipping, key=len))
         return self._confirmed(min(found, key=self._pushed, default=np.empty(0, int)))
+
+    def _cut(self, order):
+        """The order up to where one class would be left."""
+        while order.size and self._one_class(order):
+            order = order[:-1]
+        return order
 
     def _shortest(self, order):
         """The shortest prefix that flips the label, by bisection; all of it if it does not."""
@@ -142,9 +148,10 @@ class _Search:
         chosen, model, step = np.empty(0, int), self.model, -(-k // _ROUNDS)
         while chosen.size < k:
             order = self._orders(model, chosen)[-1]
-            if order.size == 0:
+            order = order[: min(step, k - chosen.size)]
+            if order.size == 0 or self._one_class(np.append(chosen, order)):
                 break
-            chosen = np.append(chosen, order[: min(step, k - chosen.size)])
+            chosen = np.append(chosen, order)
             model = self._explored(chosen)
         return chosen
 
@@ -184,6 +191,17 @@ class _Search:
         if key not in self.known:
             self.known[key] = self.sign * self._score(self._explored(rows)) + self.clear
         return self.known[key]
+
+    def _one_class(self, rows) -> bool:
+        """Whether an intercept has no finite best value, since one class is left."""
+        problem, y = self.model.problem, np.array(self.model.rows.target)
+        if not (problem.intercept and problem.loss.classification):
+            return False
+        if self.relabel:
+            y[rows] *= -1
+        else:
+            y = np.delete(y, rows)
+        return bool(np.all(y == y[0]))
 
     def _confirmed(self, rows) -> Attack:
         """The rows with the score that `refit` gives, as an interval."""

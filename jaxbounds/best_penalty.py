@@ -48,9 +48,9 @@ class BestPenalty:
         penalty: the best penalty found. model: trained under it.
         error: Interval of its validation measure (that of the exact optimum under this penalty).
         lower: no penalty of the range has a validation measure below this.
-        n_trained: models trained. pieces: the bounds behind `lower`.
+        n_trained: models trained. n_refined: trial points that took Newton steps. pieces: the bounds behind `lower`.
         status: CONVERGED if error.upper - lower <= eps, MAX_STEPS if `max_models` or `callback` came first, STALLED if
-            the pieces cannot be cut any further. All bounds are valid whatever it is.
+            the pieces cannot be cut any further and the next model is there already. All bounds are valid in any case.
 
     Example:
         >>> import numpy as np, jaxbounds as jb
@@ -66,6 +66,7 @@ class BestPenalty:
     error: Any
     lower: Any
     n_trained: Any
+    n_refined: Any
     pieces: Pieces
     status: Any
 
@@ -78,9 +79,11 @@ def best_penalty(
     """The penalty with the best validation error of a whole interval, certified within eps, from few trained models.
 
     Between trained models trial points p are interpolated and their gradients bound the scores of the optimum for every
-    lambda of a cell, not only at grid points. The lower bound of an interval is the least over its cells of the
-    fraction of validation rows that are certainly wrong; the interval with the least bound is cut at its logarithmic
-    middle, where the next model is trained, until no bound is more than eps below the best trained model.
+    lambda of a piece of the interval, not only at grid points: at least the fraction of validation rows that are
+    certainly wrong. Pieces are cut until no bound is more than eps below the best trained model. Where even the bound
+    at the middle of a piece is too low, its trial point takes a few Newton steps (smooth losses; some dozen products
+    with the data) and the points around it are interpolated from it as well; only where that does not help, or where a
+    middle is certain to be better than the best so far, the next model is trained.
 
     With the trial point p = w of a model trained exactly at lam0, u = w/c at lam = c lam0, and the ball is the one of a
     lambda change: centre w (1 + 1/c)/2, radius ||w|| |1 - 1/c|/2. The end of a score's interval is convex in 1/lam, so
@@ -93,12 +96,12 @@ def best_penalty(
         problem: loss, penalty (L2 or elastic net), scale, intercept; or a trained model, where training starts.
         X, y: training data as `fit` takes them. X_val: (m, d) validation rows; y_val: (m,) their targets.
         lo, hi: ends of the range: numbers for lambda (the l1 of an elastic net stays the problem's), or two penalties.
-            Elastic nets that differ in both parameters span a rectangle, whose longer side is cut.
+            Elastic nets that differ in both parameters span a rectangle, pieces of which are cut along the longer side.
         eps: how far from the best the answer may be: a fraction of mistakes, or a mean loss.
         measure: "error" (fraction of rows with y x.w <= 0) or "loss" (mean validation loss).
         fixed_ratio: the l1 of an elastic net is in proportion to lam (numbers: the problem's own ratio).
-        max_models: stop there; the bounds stay valid.
-        cells: pieces of an interval that are bounded one by one; more are tighter and cost more products with the data.
+        max_models: stop there; the bounds stay valid. As many trial points may take Newton steps.
+        cells: pieces that are cut at a time: more share their products with the data, fewer are cut in vain.
         sample_weight: (n,) positive, ones by default.
         callback: called after each model with a dict of n_trained, penalty, lower, upper; return True to stop.
         options: those of `fit` (tol, solver, max_steps).
@@ -154,14 +157,15 @@ def best_penalty(
         search = Search(problem, put(Data(matrix, target, weight)), test, y_test, span, measure, cells)
         status = search.run(eps_value, max_models, callback, start, options)
         best = search.best
-        pieces = sorted(search.queue, key=lambda entry: tuple(entry[2].low))
-        ends = [span.at(np.array([getattr(piece, side) for _, _, piece in pieces])) for side in ("low", "high")]
+        pieces = sorted(search.pieces, key=lambda piece: tuple(piece.low))
+        ends = [span.at(np.array([getattr(piece, side) for piece in pieces])) for side in ("low", "high")]
         lam, l1 = (publish(ends[0][:, k], ends[1][:, k], wide) for k in (0, 1))
-        found = Pieces(lam, l1, publish(np.array([lower for lower, _, _ in pieces]), np.zeros(()), wide).lower)
+        found = Pieces(lam, l1, publish(np.array([piece.lower for piece in pieces]), np.zeros(()), wide).lower)
         low, high = search.measures[best]
         error = publish(np.asarray(low), np.asarray(high), wide)
         model = search.models[best]
-    return BestPenalty(model.problem.penalty, model, error, search.lower, len(search.models), found, int(status))
+    counts = len(search.models), search.n_refined
+    return BestPenalty(model.problem.penalty, model, error, search.lower, *counts, found, int(status))
 
 
 @in_float64
@@ -178,7 +182,7 @@ def _range(penalty: Any, lo, hi, fixed_ratio: bool, d: int) -> Range:
         l1 = _parameter("l1", low_end.l1, high_end.l1, d)
     low, high = (np.array([lam[0][k], 0.0 if l1 is None else l1[0][k]]) for k in (0, 1))
     if np.any(low > high):
-        raise ValueError("lo must not be above hi")
+        raise ValueError("lo must not be above hi; swap them")
     if fixed_ratio and l1 is not None and abs(high[1] * low[0] - low[1] * high[0]) > 8 * U * high[1] * low[0]:
         raise ValueError("fixed_ratio needs the same ratio l1 / lam at lo and hi")
     return Range(low, high, lam[1], None if l1 is None else 1.0 if l1[1] is None else l1[1], bool(fixed_ratio))

@@ -9,7 +9,7 @@ from jaxbounds.certificates.penalty_cells import Cells, Rows, Training, cell_sco
 from jaxbounds.penalties import L2, ElasticNet
 from jaxbounds.rounding import U
 
-_NEAR = 4  # models that a trial point is interpolated from
+NEAR = 4  # models that a trial point is interpolated from
 _NUMBERS = 1 << 22  # numbers that one batch of cells may hold in each of its arrays
 
 
@@ -79,7 +79,7 @@ def interpolation(models: np.ndarray, targets: np.ndarray) -> np.ndarray:
     for k, target in enumerate(to):
         shift = at - target[None, :]
         apart = np.linalg.norm(shift, axis=1)
-        near = np.argsort(apart, kind="stable")[:_NEAR]
+        near = np.argsort(apart, kind="stable")[:NEAR]
         if curve:
             axis = shift[near][:, np.argmax(np.ptp(np.concatenate([at, to]), axis=0))] if at.shape[1] else np.zeros(1)
             axis = axis / max(np.max(np.abs(axis)), 1e-300)
@@ -122,15 +122,19 @@ class Between:
             points: (M, 2) the models' (lambda, mu); w: (d, M), alpha: (n, M) theirs.
             cells: K cells of penalties. middles: (K, 2) where in the cells the trial points are made for.
         """
+        return self.several(points, w, alpha, [cells], middles)[0]
+
+    def several(self, points, w, alpha, sets: list[Cells], middles) -> list[tuple]:
+        """`scores` of several sets of K cells from the same trial points."""
         weights = (interpolation if self.training.smooth else chord)(points, middles)
         found = []
         for start in range(0, len(middles), self.size):
             part = slice(start, start + self.size)
             mixed = None if self.training.smooth else alpha @ weights[:, part]
             trials = try_points(self.training, w @ weights[:, part], mixed)
-            piece = Cells(cells.lam[:, part], cells.l1[:, part], cells.diagonal)
-            found.append(cell_scores(self.training, trials, piece, self.test))
-        return tuple(np.concatenate(ends) for ends in zip(*found, strict=True))
+            pieces = [Cells(cells.lam[:, part], cells.l1[:, part], cells.diagonal) for cells in sets]
+            found.append([cell_scores(self.training, trials, piece, self.test) for piece in pieces])
+        return [tuple(map(np.concatenate, zip(*each, strict=True))) for each in zip(*found, strict=True)]
 
 
 def solutions(models) -> tuple[np.ndarray, np.ndarray]:

@@ -1,25 +1,29 @@
-"""The search behind `best_penalty`: a queue of pieces of the range, cut where the certified lower bound is least."""
+"""The search behind `best_penalty`: pieces of the range, cut or given a new model where their lower bound is least."""
 
 import dataclasses
-import heapq
 import itertools
 import warnings
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from jaxbounds.array import to_host
 from jaxbounds.batches import each_penalty
 from jaxbounds.certificates.penalty_cells import Cells
 from jaxbounds.host import HostMatrix, host_matrix
 from jaxbounds.model import Data, Model
-from jaxbounds.path_family import Between, Family, solutions
+from jaxbounds.path_family import NEAR, Between, Family, coordinates, interpolation, solutions
 from jaxbounds.penalties import Penalty, elastic_net, l2
 from jaxbounds.problem import Problem
 from jaxbounds.solvers.fit import FitWarning, fit
 from jaxbounds.status import Status
 from jaxbounds.sweeps import bound_each
+from jaxbounds.trial_points import refined
 from jaxbounds.validation import error_rate, mean_loss
+
+_LEAST = 1e-12  # in log lambda: shorter pieces are not cut, nearer models not trained
+_GAIN, _LAST_GAIN = 0.5, 0.1  # of eps: what a new model must promise on the way, and at the end
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,19 +79,45 @@ class Range:
 
 @dataclasses.dataclass(frozen=True)
 class Piece:
-    """Coordinates from low to high, (2,) each; the models that were known when it was bounded."""
+    """Coordinates from low to high, (2,) each.
+
+    Attributes:
+        lower: of the validation measure in all of it. inside, most: its least and largest value at the middle alone,
+            from the same trial point.
+        known: the newest node when it was bounded.
+    """
 
     low: np.ndarray
     high: np.ndarray
+    lower: float
+    inside: float
+    most: float
     known: int
+
+    @property
+    def middle(self) -> np.ndarray:
+        return (self.low + self.high) / 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Node:
+    """A point (lambda, mu), and coefficients near its optimum: of a trained model (with its alpha), or refined."""
+
+    point: np.ndarray
+    w: np.ndarray
+    alpha: Any
+    born: int
 
 
 class Search:
     """Trained models, and pieces of the range with lower bounds of the validation measure.
 
+    A piece whose bound is too low is cut if the bound at its middle alone would do, since then its length is to blame;
+    else the trial point is, and where no piece is left to cut the next model is trained.
+
     Attributes:
         models, points: trained models and their (lambda, mu). measures: (lower, upper) of each.
-        queue: (lower bound, number, Piece), least first.
+        pieces: what the range was cut into.
     """
 
     def __init__(self, problem: Problem, data: Data, test: HostMatrix, y_test, span: Range, measure: str, cells: int):
@@ -95,16 +125,20 @@ class Search:
         self.host, self.test, self.y_test = to_host(problem), test, y_test
         matrix: Any = host_matrix(data.matrix)
         target, weight, d = np.asarray(data.target), np.asarray(data.weight), matrix.shape[1]
-        metric = np.ones(d) if span.metric is None else span.metric
-        l1 = None if span.l1 is None else np.broadcast_to(span.l1, (d,))
+        # coefficients of empty columns are 0 under every penalty
+        self.columns = np.unique(matrix.values.indices) if sp.issparse(matrix.values) else slice(None)
+        metric = (np.ones(d) if span.metric is None else np.broadcast_to(span.metric, (d,)))[self.columns]
+        l1 = None if span.l1 is None else np.broadcast_to(span.l1, (d,))[self.columns]
         nothing = np.zeros((0, 2))
         family = Family(metric, l1, nothing, nothing)
-        self.between = Between(self.host, matrix, target, weight, family, test)
+        matrix, small = (HostMatrix(part.values[:, self.columns]) for part in (matrix, test))
+        self.between = Between(self.host, matrix, target, weight, family, small)
         self.models: list[Model] = []
         self.points: list[np.ndarray] = []
         self.measures: list[tuple[float, float]] = []
-        self.queue: list[tuple[float, int, Piece]] = []
-        self.count = itertools.count()
+        self.nodes: list[Node] = []
+        self.born = self.n_refined = 0
+        self.pieces: list[Piece] = []
 
     @property
     def best(self) -> int:
@@ -114,7 +148,7 @@ class Search:
     @property
     def lower(self) -> float:
         """No penalty of the range has a validation measure below this."""
-        return self.queue[0][0]
+        return min(piece.lower for piece in self.pieces)
 
     @property
     def upper(self) -> float:
@@ -123,39 +157,87 @@ class Search:
 
     def run(self, eps: float, max_models: int, callback, warm_start, options) -> Status:
         """Train and cut until the best model is within eps of every bound."""
+        most_refined = max_models if self.between.training.smooth else 0
         for z in itertools.product(*([0.0, 1.0][::-1] if k in self.span.free else [0.0] for k in (0, 1))):
             self._train(np.array(z), warm_start, options)
-        self._push(-np.inf, np.zeros(2), np.ones(2))
-        while not self.upper - self.lower <= eps:
-            lower, _, piece = self.queue[0]
-            if piece.known < len(self.models):  # models trained since may raise its bound
-                heapq.heappop(self.queue)
-                self._push(lower, piece.low, piece.high)
+        self.pieces = self._bounded([Piece(np.zeros(2), np.ones(2), -np.inf, -np.inf, np.inf, 0)])
+        while True:
+            low = [piece for piece in self.pieces if not self.upper - piece.lower <= eps]
+            ready = [piece for piece in low if self._stale(piece) or self._to_cut(piece, eps)]
+            if ready:
+                self._bound(sorted(ready, key=lambda piece: piece.lower)[: self.cells])
                 continue
+            worst = self._better(eps * (_GAIN if low else _LAST_GAIN))
+            if worst is None and not low:
+                return Status.CONVERGED
+            if worst is None:
+                worst = min(low, key=lambda piece: (piece.inside, -self._from_nodes(piece.middle).min()))
+                if self.n_refined < most_refined and self._from_nodes(worst.middle).min() > _LEAST:
+                    self._refine(worst.middle)
+                    continue
             if len(self.models) >= max_models:
-                return Status.MAX_STEPS
-            lengths = self.span.length(piece.low, piece.high)
-            side = int(np.argmax(lengths))
-            middle = (piece.low + piece.high) / 2
-            if lengths[side] <= 1e-12:
+                return Status.MAX_STEPS if low else Status.CONVERGED
+            apart = self._apart(self.points, worst.middle)
+            if apart.min() <= _LEAST:
                 return Status.STALLED
-            heapq.heappop(self.queue)
-            self._train(middle, self.models[self._nearest(middle)], options)
-            for low, high in ((piece.low[side], middle[side]), (middle[side], piece.high[side])):
-                part = piece.low.copy(), piece.high.copy()
-                part[0][side], part[1][side] = low, high
-                self._push(lower, *part)
+            self._train(worst.middle, self.models[int(np.argmin(apart))], options)
             if callback is not None and callback(self._news()):
-                return Status.MAX_STEPS
-        return Status.CONVERGED
+                return Status.MAX_STEPS if low else Status.CONVERGED
+
+    def _better(self, gain: float) -> Piece | None:
+        """The piece with the best middle, where a model would be better by more than `gain` than the best so far."""
+        best = min(self.pieces, key=lambda piece: piece.most)
+        fresh = self._apart(self.points, best.middle).min() > _LEAST
+        return best if best.most < self.upper - gain and fresh else None
+
+    def _bound(self, chosen: list[Piece]) -> None:
+        """Bound pieces afresh that have new models near by, and the halves of the others."""
+        parts = []
+        for piece in chosen:
+            if self._stale(piece):
+                parts.append(piece)
+                continue
+            side, middle = int(np.argmax(self.span.length(piece.low, piece.high))), piece.middle
+            for low, high in ((piece.low[side], middle[side]), (middle[side], piece.high[side])):
+                ends = piece.low.copy(), piece.high.copy()
+                ends[0][side], ends[1][side] = low, high
+                parts.append(dataclasses.replace(piece, low=ends[0], high=ends[1]))
+        gone = set(map(id, chosen))
+        self.pieces = [piece for piece in self.pieces if id(piece) not in gone] + self._bounded(parts)
+
+    def _to_cut(self, piece: Piece, eps: float) -> bool:
+        """Whether its length is to blame for the bound of a piece, and it can be cut."""
+        return self.upper - piece.inside <= eps and np.max(self.span.length(piece.low, piece.high)) > _LEAST
+
+    def _stale(self, piece: Piece) -> bool:
+        """Whether a model trained since would enter its trial point."""
+        near = np.argsort(self._from_nodes(piece.middle), kind="stable")[:NEAR]
+        return any(self.nodes[k].born > piece.known for k in near)
 
     def _news(self) -> dict:
         return {"n_trained": len(self.models), "penalty": self.models[-1].problem.penalty, "lower": self.lower,
                 "upper": self.upper}  # fmt: skip
 
-    def _nearest(self, z) -> int:
-        apart = np.log(np.array(self.points)[:, 0]) - np.log(self.span.at(z[None, :])[0, 0])
-        return int(np.argmin(np.abs(apart)))
+    def _apart(self, points, z) -> np.ndarray:
+        """Distances of points from coordinates z."""
+        return np.linalg.norm(coordinates(np.array(points)) - coordinates(self.span.at(z[None, :])), axis=1)
+
+    def _from_nodes(self, z) -> np.ndarray:
+        """Distances of the nodes from coordinates z."""
+        return self._apart([node.point for node in self.nodes], z)
+
+    def _add(self, point, w, alpha=None) -> None:
+        """A new node, in place of one at the same point."""
+        self.born += 1
+        self.nodes = [node for node in self.nodes if not np.array_equal(node.point, point)]
+        self.nodes.append(Node(point, w, alpha, self.born))
+
+    def _refine(self, z) -> None:
+        """One more node: the trial point at coordinates z after Newton steps."""
+        point, points = self.span.at(z[None, :]), np.array([node.point for node in self.nodes])
+        start = np.stack([node.w for node in self.nodes], axis=1) @ interpolation(points, point)[:, 0]
+        self.n_refined += 1
+        self._add(point[0], refined(self.between.training, start, *point[0]))
 
     def _train(self, z, warm_start, options) -> None:
         """Train at coordinates z, and bound the measure of the exact optimum there."""
@@ -167,31 +249,33 @@ class Search:
             model = fit(problem, data.matrix, data.target, sample_weight=data.weight, warm_start=warm_start, **options)
         self.models.append(model)
         self.points.append(point)
+        (w,), (alpha,) = (part.T for part in solutions([model]))
+        self._add(point, w[self.columns], alpha)
         ends = np.broadcast_to(point[:, None, None], (2, 2, 1))
         cells = Cells(ends[0], ends[1], diagonal=True)
-        lower, upper = self.between.scores(point[None, :], *solutions([model]), cells, point[None, :])
+        lower, upper = self.between.scores(point[None, :], w[self.columns, None], alpha[:, None], cells, point[None, :])
         own: Any = bound_each(model, each_penalty([problem.penalty]), self.test).scores()
         lower, upper = np.maximum(lower, own.lower), np.minimum(upper, own.upper)
         low, high = self._measured(lower, upper)
         self.measures.append((float(low[0]), float(high[0])))
 
-    def _push(self, lower: float, low, high) -> None:
-        """Queue a piece with its lower bound, which is at least that of the piece it was cut from."""
-        bound = float(np.min(self._measured(*self._scores(low, high))[0]))
-        lower = max(lower, bound) if bound == bound else lower
-        heapq.heappush(self.queue, (lower, next(self.count), Piece(low, high, len(self.models))))
-
-    def _scores(self, low, high):
-        """(lower, upper), (K, m) each: the scores in every cell of a piece."""
-        free, span = self.span.free, self.span
-        each = max(1, round(self.cells ** (1 / max(len(free), 1))))
-        counts = [each if k in free else 1 for k in (0, 1)]
-        edges = [np.linspace(low[k], high[k], counts[k] + 1) for k in (0, 1)]
-        starts = np.array(list(itertools.product(edges[0][:-1], edges[1][:-1])))
-        stops = np.array(list(itertools.product(edges[0][1:], edges[1][1:])))
-        first, last, middle = span.at(starts), span.at(stops), span.at((starts + stops) / 2)
-        cells = Cells(*(np.stack([first[:, k], last[:, k]]) for k in (0, 1)), diagonal=span.diagonal)
-        return self.between.scores(np.array(self.points), *solutions(self.models), cells, middle)
+    def _bounded(self, parts: list[Piece]) -> list[Piece]:
+        """The pieces with bounds from the models so far, at least those that they come with."""
+        low, high, middle = (
+            self.span.at(np.array([getattr(part, name) for part in parts])) for name in ("low", "high", "middle")
+        )
+        whole = Cells(*(np.stack([low[:, k], high[:, k]]) for k in (0, 1)), diagonal=self.span.diagonal)
+        inside = Cells(*(np.stack([middle[:, k]] * 2) for k in (0, 1)), diagonal=True)
+        points, w = np.array([node.point for node in self.nodes]), np.stack([node.w for node in self.nodes], axis=1)
+        alpha = None if self.between.training.smooth else np.stack([node.alpha for node in self.nodes], axis=1)
+        found = self.between.several(points, w, alpha, [whole, inside], middle)
+        (lower, _), (inside, most) = (self._measured(*ends) for ends in found)
+        lower, inside = (np.where(np.isnan(end), -np.inf, end) for end in (lower, inside))
+        most = np.where(np.isnan(most), np.inf, most)
+        return [
+            dataclasses.replace(part, lower=max(part.lower, float(a)), inside=float(b), most=float(c), known=self.born)
+            for part, a, b, c in zip(parts, lower, inside, most, strict=True)
+        ]
 
     def _measured(self, lower, upper):
         """(lower, upper), (K,) each, of the validation measure."""

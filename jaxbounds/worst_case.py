@@ -8,13 +8,11 @@ import numpy as np
 from jaxbounds.array import on_host, put, readable, xp
 from jaxbounds.bounds import labels_of, published
 from jaxbounds.callbacks import on_the_host, refuse_own_functions
-from jaxbounds.certificates.any_rows import factors, moves
-from jaxbounds.certificates.metrics import blocks_of_tests, metrics_of
+from jaxbounds.certificates.any_rows import factors, metrics_of, moves
+from jaxbounds.certificates.metrics import blocks_of_tests
 from jaxbounds.certificates.row_changes import prepared, stored_scores
 from jaxbounds.model import Model
 from jaxbounds.pytree import in_float64, pytree
-
-REMOVAL, RELABEL = "worst_case_removal", "worst_case_relabel"
 
 
 @pytree
@@ -37,7 +35,7 @@ class WorstCase:
     @property
     @published
     def scores(self):
-        """Interval (K, m): every score x.w_S, for all sets S of at most k rows."""
+        """Interval (K, m): every score x.w_S + b_S, for all sets S of at most k rows."""
         return readable(self.ends)
 
     @property
@@ -65,6 +63,10 @@ def worst_case_removal(model: Model, k: int, X_test, *, keep_n: bool = False):
     Hessian at w, which is far tighter while k is small. Costs O(n) a test row besides the products of test rows with
     training rows. Inside jit the computation is a callback to the host.
 
+    With an intercept the scores are x.w_S + b_S. The Hessian's metric then has b as one more coordinate; in that of the
+    penalty the rows are centred, and b_S lies between the roots of the most and the least that the sum of the slopes
+    can be. Where some set of k rows leaves one class only, no intercept is finite and no label is certain.
+
     Args:
         model: with its data; inexact training only weakens the answer.
         k: number of rows, 1 <= k < n.
@@ -75,8 +77,8 @@ def worst_case_removal(model: Model, k: int, X_test, *, keep_n: bool = False):
         (m,) int32: +1, -1, or 0 where some set of k rows might change the label.
 
     Raises:
-        ValueError: k is out of range, X_test does not fit, the model has no data or has an unpenalised intercept, or
-            the penalty is not strongly convex. TypeError: an argument has the wrong kind.
+        ValueError: k is out of range, X_test does not fit, the model has no data, or the penalty is not strongly
+            convex. TypeError: an argument has the wrong kind.
 
     Example:
         >>> import numpy as np, jaxbounds as jb
@@ -87,7 +89,7 @@ def worst_case_removal(model: Model, k: int, X_test, *, keep_n: bool = False):
 
     Source: section 5 of the library's theory; pointwise robustness to poisoning as in Rosenfeld et al. 2020.
     """
-    return labels_of(*_ends(model, X_test, (count(model, k, "k"),), keep_n, REMOVAL))[0]
+    return labels_of(*_ends(model, X_test, (count(model, k, "k"),), keep_n, False, "worst_case_removal"))[0]
 
 
 def worst_case_relabel(model: Model, k: int, X_test):
@@ -115,7 +117,7 @@ def worst_case_relabel(model: Model, k: int, X_test):
 
     Source: section 5 of the library's theory; certified robustness to label flips, Rosenfeld et al. 2020.
     """
-    return labels_of(*_ends(model, X_test, (count(model, k, "k"),), True, RELABEL))[0]
+    return labels_of(*_ends(model, X_test, (count(model, k, "k"),), True, True, "worst_case_relabel"))[0]
 
 
 def worst_case_removals(model: Model, X_test, K: int, *, keep_n: bool = False) -> WorstCase:
@@ -139,7 +141,8 @@ def worst_case_removals(model: Model, X_test, K: int, *, keep_n: bool = False) -
 
     Source: section 5 of the library's theory.
     """
-    return WorstCase(_ends(model, X_test, tuple(range(1, count(model, K, "K") + 1)), keep_n, REMOVAL))
+    ks = tuple(range(1, count(model, K, "K") + 1))
+    return WorstCase(_ends(model, X_test, ks, keep_n, False, "worst_case_removals"))
 
 
 def worst_case_relabels(model: Model, X_test, K: int) -> WorstCase:
@@ -163,7 +166,8 @@ def worst_case_relabels(model: Model, X_test, K: int) -> WorstCase:
 
     Source: section 5 of the library's theory.
     """
-    return WorstCase(_ends(model, X_test, tuple(range(1, count(model, K, "K") + 1)), True, RELABEL))
+    ks = tuple(range(1, count(model, K, "K") + 1))
+    return WorstCase(_ends(model, X_test, ks, True, True, "worst_case_relabels"))
 
 
 def largest_certified_removal(model: Model, X_test, *, keep_n: bool = False):
@@ -189,7 +193,7 @@ def largest_certified_removal(model: Model, X_test, *, keep_n: bool = False):
 
     Source: section 5 of the library's theory.
     """
-    return _largest(model, X_test, keep_n, REMOVAL)
+    return _largest(model, X_test, keep_n, False, "largest_certified_removal")
 
 
 def largest_certified_relabel(model: Model, X_test):
@@ -213,17 +217,17 @@ def largest_certified_relabel(model: Model, X_test):
 
     Source: section 5 of the library's theory.
     """
-    return _largest(model, X_test, True, RELABEL)
+    return _largest(model, X_test, True, True, "largest_certified_relabel")
 
 
 @in_float64
-def _ends(model: Model, X_test, ks: tuple, keep_n: bool, name: str):
+def _ends(model: Model, X_test, ks: tuple, keep_n: bool, relabel: bool, name: str):
     """(lower, upper), (len(ks), m) each, of the scores."""
-    matrix = checked(model, X_test, keep_n, name)
+    matrix = checked(model, X_test, keep_n, relabel, name)
     shape = jax.ShapeDtypeStruct((len(ks), matrix.shape[0]), np.float64)
 
     def compute(model, matrix):
-        case, tests = prepared(model, matrix, keep_n, name == RELABEL)
+        case, tests = prepared(model, matrix, keep_n, relabel)
         lower, upper = (np.empty(shape.shape) for _ in range(2))
         for part in blocks_of_tests(case, matrix.shape[0]):
             lower[:, part], upper[:, part] = _scores(case, tests[part], ks)
@@ -233,13 +237,13 @@ def _ends(model: Model, X_test, ks: tuple, keep_n: bool, name: str):
 
 
 @in_float64
-def _largest(model: Model, X_test, keep_n: bool, name: str):
-    matrix = checked(model, X_test, keep_n, name)
+def _largest(model: Model, X_test, keep_n: bool, relabel: bool, name: str):
+    matrix = checked(model, X_test, keep_n, relabel, name)
     most = model.alpha.shape[0] - 1
     shape = jax.ShapeDtypeStruct((matrix.shape[0],), np.int32)
 
     def compute(model, matrix):
-        case, tests = prepared(model, matrix, keep_n, name == RELABEL)
+        case, tests = prepared(model, matrix, keep_n, relabel)
         found = np.zeros(shape.shape, np.int32)
         for part in blocks_of_tests(case, matrix.shape[0]):
             found[part] = _search(case, tests[part], most)
@@ -292,18 +296,13 @@ def _search(case, tests, most: int):
     return low
 
 
-def checked(model: Any, X_test, keep_n: bool, name: str) -> Any:
+def checked(model: Any, X_test, keep_n: bool, relabel: bool, name: str) -> Any:
     """The test rows; raises where no guarantee can be given."""
     if not isinstance(model, Model):
         raise TypeError(f"model must come from fit, got {type(model).__name__}")
     if not isinstance(keep_n, bool):
         raise TypeError(f"keep_n must be True or False, got {keep_n!r}")
     problem = model.problem
-    if problem.intercept:
-        raise ValueError(
-            f"{name} does not hold with an unpenalised intercept: its new value depends on all rows of a set at once; "
-            "use intercept=False and a column of ones in X (a penalised intercept)"
-        )
     if problem.penalty.strong_convexity is None:
         raise ValueError(
             f"{name} needs a strongly convex penalty (property B), and {problem.penalty.name} is not; add an L2 part "
@@ -312,11 +311,17 @@ def checked(model: Any, X_test, keep_n: bool, name: str) -> Any:
     if problem.loss.smoothness is None and not problem.penalty.quadratic:
         raise ValueError(
             f"{name} needs a smooth loss or the penalty l2: with {problem.loss.name} and {problem.penalty.name} the "
-            "coefficients that a dual point suggests are not linear in the rows"
+            "coefficients that a dual point suggests are not linear in the rows; use a smoothed loss"
         )
-    if name == RELABEL and not problem.loss.classification:
-        raise ValueError(f"{problem.loss.name} has no labels to flip; use worst_case_removal")
-    if name == RELABEL and problem.loss.smoothness is None:
+    if problem.loss.smoothness is None and problem.intercept:
+        raise ValueError(
+            f"{name} with intercept=True needs a smooth loss (property A), and {problem.loss.name} is not; use a "
+            "smoothed one, or intercept=False and a column of ones in X (a penalised intercept)"
+        )
+    if relabel and not problem.loss.classification:
+        other = name.replace("relabel", "removal")
+        raise ValueError(f"{name} flips labels, and {problem.loss.name} has none; use {other}")
+    if relabel and problem.loss.smoothness is None:
         raise ValueError(f"{name} needs a smooth loss (property A), and {problem.loss.name} is not; use a smoothed one")
     if model.data is None:
         raise ValueError(f"{name} needs the training rows; this model was stored without its data: use the one of fit")

@@ -28,6 +28,7 @@ N, D = 10, 3
 def retrained(loss, X, y, C, lam, start):
     """Optima (sets, d) for the weights C (sets, n) by damped Newton steps, and how far each can be from the truth."""
     z, param = y if loss in oracle.MARGIN_LOSSES else np.ones_like(y), PARAMS.get(loss)
+    metric = np.where(lam > 0, lam, 1e-6)  # an intercept has no penalty; its curvature is far above this
     W = np.repeat(np.asarray(start, float)[None], len(C), 0)
     diagonal = np.arange(X.shape[1])
 
@@ -52,12 +53,15 @@ def retrained(loss, X, y, C, lam, start):
         W = W + size[:, None] * step
         if np.abs(size[:, None] * step).max() < 1e-14 * (1 + np.abs(W).max()):
             break
-    return W, np.sqrt(np.sum(gradient(W) ** 2 / lam, 1))
+    return W, np.sqrt(np.sum(gradient(W) ** 2 / metric, 1))
 
 
-def extremes(loss, X, y, c, lam, start, X_test, K, rescale=True, relabel=False):
+def extremes(loss, X, y, c, lam, start, X_test, K, rescale=True, relabel=False, intercept=None):
     """(lower, upper), (K, m) each: what scores surely do over all sets of at most k rows."""
     n, low, high = len(y), np.inf, -np.inf
+    if intercept is not None:
+        X, X_test = (np.hstack([part, np.ones((len(part), 1))]) for part in (X, X_test))
+        lam, start = np.append(lam, 0.0), np.append(start, intercept)
     lows, highs = [], []
     for k in range(K + 1):
         C = np.ones((len(list(itertools.combinations(range(n), k))), n))
@@ -69,7 +73,8 @@ def extremes(loss, X, y, c, lam, start, X_test, K, rescale=True, relabel=False):
             data, targets, C = X, y, C * c * (n / (n - k) if rescale else 1.0)
         W, error = retrained(loss, data, targets, C, lam, start)
         S = W @ X_test.T
-        error = error[:, None] * np.sqrt(np.sum(X_test**2 / lam, 1)) + 1e-15 * (1 + np.abs(S))
+        length = np.sqrt(np.sum(X_test**2 / np.where(lam > 0, lam, 1e-6), 1))
+        error = error[:, None] * length + 1e-15 * (1 + np.abs(S))
         assert np.max(error) < 1e-6
         low, high = np.minimum(low, (S + error).min(0)), np.maximum(high, (S - error).max(0))
         lows.append(low)
@@ -130,6 +135,76 @@ def test_every_set_of_labels(loss):
         truth = extremes(loss, X, y, c, np.full(D, 0.5), model.w, X_test, 2, relabel=True)
         ratio = check(jb.worst_case_relabels(model, X_test, 2), truth)
         assert np.all(ratio < 30)
+
+
+@pytest.mark.parametrize(
+    "loss, scale, relabel",
+    [("logistic", "mean", False), ("logistic", "sum", True),
+     pytest.param("squared", "sum", False, marks=pytest.mark.slow),
+     pytest.param("squared_hinge", "mean", True, marks=pytest.mark.slow)],
+)  # fmt: skip
+def test_every_set_with_an_intercept(loss, scale, relabel):
+    rng = np.random.default_rng(67)
+    n = 14
+    X, y, X_test = setting(loss, rng, n=n)
+    X, X_test, weight = X + 2, X_test + 2, rng.uniform(0.3, 3.0, size=n)
+    lam = np.array([0.2, 0.5, 1.0]) * (1 if scale == "mean" else n)
+    c = weight / (n if scale == "mean" else 1)
+    problem = jb.Problem(LOSSES[loss](), jb.penalties.l2(lam), scale=scale, intercept=True)
+    for tol in (1e-1, 1e-12):
+        model = fit(problem, X, y, sample_weight=weight, tol=tol)
+        options = {"relabel": relabel, "intercept": model.intercept, "rescale": scale == "mean" and not relabel}
+        truth = extremes(loss, X, y, c, lam, model.w, X_test, 2, **options)
+        find = jb.worst_case_relabels if relabel else jb.worst_case_removals
+        ratio = check(find(model, X_test, 2), truth)
+        assert np.all(ratio < 60)
+
+
+def test_an_intercept_without_the_hessian(monkeypatch):
+    """The penalty's metric alone, as for large data: sparse and dense data agree, and no other set is outside."""
+    rng = np.random.default_rng(71)
+    n = 16
+    X, y, X_test = setting("logistic", rng, n=n)
+    X[np.abs(X) < 0.3] = 0
+    X, X_test = X.astype(np.float32) + np.float32(2), X_test + 2
+    problem = jb.Problem(jb.losses.logistic(), jb.penalties.l2(0.3), intercept=True)
+    model = fit(problem, X, y, tol=1e-12)
+    tight = jb.worst_case_removals(model, X_test, 2)
+    monkeypatch.setattr(any_rows, "hessian_metric", lambda case, tests: None)
+    sparse = remember(problem, put(Data(as_matrix(sp.csr_array(X)), y, np.ones(n))), model.w, model.alpha)
+    found, other = (jb.worst_case_removals(m, X_test, 2) for m in (model, sparse))
+    np.testing.assert_allclose(found.scores.lower, other.scores.lower, rtol=1e-9)
+    given = X.astype(float), y, np.full(n, 1 / n), np.full(D, 0.3), model.w, X_test
+    truth = extremes("logistic", *given, 2, intercept=model.intercept)
+    assert np.all(check(found, truth) < 8) and check(tight, truth)[0] < 2
+    far = fit(problem, X + np.float32(500), y, tol=1e-12)  # where the origin lies does not matter
+    width = np.asarray(found.scores.upper - found.scores.lower)
+    moved = jb.worst_case_removals(far, X_test + 500, 2).scores
+    assert np.all(np.asarray(moved.upper - moved.lower) < 1.3 * width)
+    near = jb.worst_case_relabels(model, X_test, 3).scores
+    assert np.all(np.diff(np.asarray(near.upper - near.lower), axis=0) > 0) and np.isfinite(near.upper).all()
+    # with the last row of its label gone no intercept is finite, and nothing is certain
+    alone = fit(problem, X, np.where(np.arange(n) < 2, 1.0, -1.0), tol=1e-9)
+    scores = jb.worst_case_removals(alone, X_test, 2).scores
+    assert np.isfinite(scores.upper[0]).all() and np.isinf(scores.upper[1]).all() and np.isinf(scores.lower[1]).all()
+    assert np.all(np.asarray(jb.largest_certified_removal(alone, X_test)) <= 1)
+
+
+@pytest.mark.slow
+def test_an_intercept_and_an_elastic_net():
+    rng = np.random.default_rng(73)
+    X, y, X_test = setting("logistic", rng, n=10)
+    X, y[:2] = X + 1, [1.0, -1.0]
+    problem = jb.Problem(jb.losses.logistic(), jb.penalties.elastic_net(0.3, 0.05), intercept=True)
+    model = fit(problem, X, y, tol=1e-10)
+    low, high = np.full(len(X_test), np.inf), np.full(len(X_test), -np.inf)
+    for row in range(10):
+        new = jb.refit(model, jb.remove_rows([row]), tol=1e-11)
+        scores = np.asarray(new.scores(X_test))
+        low, high = np.minimum(low, scores), np.maximum(high, scores)
+    scores = jb.worst_case_removals(model, X_test, 1).scores
+    assert np.all(np.asarray(scores.lower)[0] <= low + 1e-5) and np.all(np.asarray(scores.upper)[0] >= high - 1e-5)
+    assert np.median(np.asarray(scores.upper - scores.lower)[0] / (high - low)) < 12
 
 
 @pytest.mark.parametrize(
@@ -203,6 +278,29 @@ def test_the_largest_number_is_that_of_the_scan():
     assert np.array_equal(flips, np.asarray(jb.worst_case_relabels(model, X_test, 59).largest))
 
 
+def test_attacks_and_jit_with_an_intercept():
+    rng = np.random.default_rng(79)
+    n = 14
+    X, y, X_test = setting("logistic", rng, n=n)
+    X_test = X_test[:3]
+    model = fit(jb.Problem(jb.losses.logistic(), jb.penalties.l2(0.3), intercept=True), X + 1, y, tol=1e-12)
+    given = X + 1, y, np.full(n, 1 / n), np.full(D, 0.3), model.w, X_test
+    low, high = extremes("logistic", *given, 2, intercept=model.intercept)
+    sign = np.sign(np.asarray(model.scores(X_test)))
+    flipped = (sign > 0) & (low < 0) | (sign < 0) & (high > 0)
+    true = [int(np.argmax(some)) + 1 if some.any() else 3 for some in flipped.T]
+    sizes = [a.rows.size if a.flips else 3 for a in jb.attack_removal(model, 2, X_test)]
+    certified = np.asarray(jb.largest_certified_removal(model, X_test))
+    assert np.all(certified < true) and np.all(np.array(true) <= sizes) and np.sum(np.array(sizes) == true) >= 2
+    few = fit(model.problem, X, np.where(np.arange(n) == 3, 1.0, -1.0), tol=1e-12)
+    assert jb.attack_removal(few, 1, X_test[:1])[0].rows.tolist() != [3]  # one class would be left
+    with jax.enable_x64(True):
+        scores = jax.jit(lambda model, x: jb.worst_case_removals(model, x, 2).scores)(model, put(X_test))
+    found = jb.worst_case_removals(model, X_test, 2).scores
+    np.testing.assert_allclose(scores.lower, found.lower, rtol=1e-12)
+    np.testing.assert_allclose(scores.upper, found.upper, rtol=1e-12)
+
+
 @pytest.mark.parametrize("loss", ["logistic", "squared_hinge"])
 def test_certified_is_at_most_true_is_at_most_attacked(loss):
     rng = np.random.default_rng(47)
@@ -266,16 +364,20 @@ def test_hostile_input():
     def other(loss, penalty, **options):
         return replace(model, problem=jb.Problem(loss, penalty, **options))
 
-    with pytest.raises(ValueError, match="does not hold with an unpenalised intercept"):
-        jb.worst_case_removal(other(logistic, l2, intercept=True), 1, X_test)
+    with pytest.raises(ValueError, match="intercept=True needs a smooth loss"):
+        jb.worst_case_removal(other(jb.losses.hinge(), l2, intercept=True), 1, X_test)
     with pytest.raises(ValueError, match="strongly convex"):
         jb.worst_case_removal(other(logistic, jb.penalties.l1(0.01)), 1, X_test)
     with pytest.raises(ValueError, match="not linear in the rows"):
         jb.worst_case_removal(other(jb.losses.hinge(), jb.penalties.elastic_net(0.3, 0.1)), 1, X_test)
     with pytest.raises(ValueError, match="smooth"):
         jb.worst_case_relabel(other(jb.losses.hinge(), l2), 1, X_test)
-    with pytest.raises(ValueError, match="no labels to flip"):
-        jb.worst_case_relabel(other(jb.losses.squared(), l2), 1, X_test)
+    squared = other(jb.losses.squared(), l2)
+    for find, name in ((lambda: jb.worst_case_relabel(squared, 1, X_test), "worst_case_relabel"),
+                       (lambda: jb.largest_certified_relabel(squared, X_test), "largest_certified_relabel"),
+                       (lambda: jb.attack_relabel(squared, 1, X_test), "attack_relabel")):  # fmt: skip
+        with pytest.raises(ValueError, match=f"{name} flips labels, and squared has none; use"):
+            find()
     own = other(jb.losses.from_margin(softplus, 0.25), l2)
     with pytest.raises(ValueError, match="inside jit, vmap or grad with your own functions"):
         jax.jit(lambda x: jb.worst_case_removal(own, 1, x))(X_test)
@@ -295,7 +397,7 @@ def test_hostile_input():
         jb.worst_case_removals(None, X_test, 1)
     with pytest.raises(TypeError, match="keep_n"):
         jb.worst_case_removal(model, 1, X_test, keep_n=1)
-    with pytest.raises(ValueError, match="retrain on the host"):
+    with pytest.raises(ValueError, match="attack_removal retrains on the host"):
         jax.jit(lambda x: jb.attack_removal(model, 1, x))(X_test)
     with pytest.raises(ValueError, match="k = 0"):
         jb.attack_relabel(model, 0, X_test)
@@ -309,8 +411,8 @@ def softplus(m):
 @pytest.mark.slow
 def test_adversarial_problems():
     rng = np.random.default_rng(61)
-    for _ in range(12):
-        loss = list(LOSSES)[rng.integers(5)]
+    for _ in range(24):
+        loss, intercept = list(LOSSES)[rng.integers(5)], bool(rng.random() < 0.5)
         X, y, X_test = setting(loss, rng)
         kind = rng.integers(5)
         X[1:4] = X[0] if kind == 0 else X[1:4]
@@ -318,6 +420,8 @@ def test_adversarial_problems():
         X = np.round(X) if kind == 3 else X
         lam, tol = 10.0 ** rng.uniform(-3, 1), 10.0 ** rng.choice([-1, -4, -12])
         weight = rng.uniform(0.3, 3, size=N)
-        model = fit(jb.Problem(LOSSES[loss](), jb.penalties.l2(lam)), X, y, sample_weight=weight, tol=tol)
-        truth = extremes(loss, X, y, weight / N, np.full(D, lam), model.w, X_test, 2)
+        problem = jb.Problem(LOSSES[loss](), jb.penalties.l2(lam), intercept=intercept)
+        model = fit(problem, X, y, sample_weight=weight, tol=tol)
+        b = float(model.intercept) if intercept else None
+        truth = extremes(loss, X, y, weight / N, np.full(D, lam), model.w, X_test, 2, intercept=b)
         check(jb.worst_case_removals(model, X_test, 2), truth)

@@ -23,8 +23,10 @@ from typing import Any
 
 import numpy as np
 
-from jaxbounds.certificates.metrics import Metric, in_inverse, penalty_metric
+from jaxbounds.certificates.any_rows_intercept import Centred, first_metric
+from jaxbounds.certificates.metrics import Metric, hessian_metric, in_inverse
 from jaxbounds.certificates.row_changes import Case
+from jaxbounds.certificates.top_sums import top_sum, top_sums
 from jaxbounds.rounding import TINY, U, down, growth, norm_up, up
 
 _TRIES = 8  # radii tried for the ball that holds every w_S
@@ -34,14 +36,10 @@ _TIGHT = 0.1  # b - a below which that is not worth its time
 _ROUNDS = 3
 
 
-def top_sums(terms, ks) -> np.ndarray:
-    """Sums of the k largest positive terms of each row, (len(ks), rows), rounded up; ks ascend up to their number."""
-    n, most = terms.shape[1], ks[-1]
-    largest = terms if most == n else np.partition(terms, n - most, axis=1)[:, n - most :]
-    if len(ks) == 1:
-        return up(np.sum(np.maximum(largest, 0.0), axis=1), most)[None]
-    sums = np.cumsum(np.maximum(np.sort(largest, axis=1)[:, ::-1], 0.0), axis=1)
-    return up(sums[:, np.array(ks) - 1].T, most)
+def metrics_of(case: Case, tests) -> list[Metric]:
+    """The metrics that apply: the penalty's, and the Hessian's where it is worth its cost."""
+    found = hessian_metric(case, tests)
+    return [first_metric(case, tests)] + ([] if found is None else [found])
 
 
 def factors(case: Case, metrics: list, k: int) -> list[tuple[float, float]]:
@@ -66,7 +64,7 @@ def _in_ball(case: Case, metric: Metric, k: int, gone: float) -> tuple[float, fl
     On the sphere D.grad F_S(w + D) >= (1/b) r^2 - r ||g_S|| >= 0, so the minimum of the convex F_S lies in the ball.
     """
     length = float(metric.f_size + k * metric.p_size * case.shrinks)
-    length = float(up(length + _top((np.abs(case.push) + case.push_pad) * metric.root, k)))
+    length = float(up(length + top_sum((np.abs(case.push) + case.push_pad) * metric.root, k)))
     r = length
     for _ in range(_TRIES):
         reach = up(metric.root * r)
@@ -88,7 +86,7 @@ def _followed(case: Case, metric: Metric, k: int, gone: float, first, around) ->
         (below,), (above,) = moves(case, own, everyone, (k,), [ends])
         return np.fmax(low, below), np.fmin(high, above)
 
-    low, high = follow(penalty_metric(case, case.X), first)
+    low, high = follow(first_metric(case, case.X), first)
     own = in_inverse(case, inv, np.arange(case.y.size))
     for _ in range(_ROUNDS):
         if np.isfinite(around[1]):
@@ -109,11 +107,11 @@ def _around(case: Case, metric: Metric, k: int, gone: float, low, high) -> tuple
     least, most = case.loss.secant(case.q, low, high, case.y)
     if case.relabel:  # the mirrored margin of the other label
         other = case.loss.secant(-case.q, -high, -low, -case.y)
-        lost = _top(lever * np.maximum(second - other[0], 0.0), k)
-        won = _top(lever * np.maximum(other[1] - second, 0.0), k)
+        lost = top_sum(lever * np.maximum(second - other[0], 0.0), k)
+        won = top_sum(lever * np.maximum(other[1] - second, 0.0), k)
     else:
-        lost, won = _top(lever * second, k), 0.0
-    rest = 1 - up(_relative(case, metric, second - least, lever) + lost + gone, 16)
+        lost, won = top_sum(lever * second, k), 0.0
+    rest = 1 - up(_relative(case, metric, second - least, lever) + lost + gone + metric.loose, 16)
     if not rest > 0:
         return 0.0, np.inf
     a = down(1 / up(1 + _relative(case, metric, most - second, lever) + won))
@@ -151,12 +149,30 @@ def spectral_norm(A, depth: int = 4) -> float:
     return float(np.fmin(size, up(np.sqrt(up(square)))))
 
 
-def _top(terms, k: int) -> float:
-    return float(top_sums(terms[None], (k,))[0, 0])
-
-
 def moves(case: Case, metric: Metric, part: slice, ks, ends) -> tuple[np.ndarray, np.ndarray]:
-    """(lower, upper) of x.(w_S - w) over all sets of at most k rows: (len(ks), part), given the factors of each k."""
+    """(lower, upper) of the scores' moves over all sets of at most k rows: (len(ks), part), given each k's factors."""
+    if not isinstance(metric, Centred):
+        return _moves(case, metric, part, ks, ends)
+    found = [_with_intercept(case, metric, part, k, end) for k, end in zip(ks, ends, strict=True)]
+    lower, upper = (np.concatenate(side) for side in zip(*found, strict=True))
+    return lower, upper
+
+
+def _with_intercept(case: Case, metric: Centred, part: slice, k: int, end) -> tuple[np.ndarray, np.ndarray]:
+    """The moves of x.w + b, the sum of both."""
+
+    def follow(own):
+        (low,), (high,) = _moves(case, own, slice(0, case.y.size), (k,), [end])
+        return low, high
+
+    wide, b_low, b_high = metric.with_intercept(case, k, end[1], follow)
+    low, high = _moves(case, wide, part, (k,), [end])
+    low, high = low + b_low, high + b_high
+    return low - 2 * U * np.abs(low), high + 2 * U * np.abs(high)
+
+
+def _moves(case: Case, metric: Metric, part: slice, ks, ends) -> tuple[np.ndarray, np.ndarray]:
+    """The moves of x.w, or of x.w + b where the metric knows of b."""
     P = case.push * metric.products(part)
     R = np.maximum(metric.root_x, metric.size_x)[part]
     error = metric.share * metric.size_x[part] + metric.blur_x[part]

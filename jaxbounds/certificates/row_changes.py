@@ -20,6 +20,15 @@ _FLOPS = 3e10  # n d^2 likewise
 
 
 @dataclass(frozen=True)
+class Intercept:
+    """The stored intercept, the derivative f of F by it, and the rounding of f's sum."""
+
+    b: float
+    f: float
+    f_pad: float
+
+
+@dataclass(frozen=True)
 class Case:
     """The stored model in the scaling above, and what each row adds to the gradient when it leaves (or flips)."""
 
@@ -44,6 +53,7 @@ class Case:
     slack: float  # sqrt(sum of Fenchel-Young terms) where the stored dual stands for the derivative
     least: float  # a in the penalty's metric
     hessian: bool  # the Hessian's metric applies
+    intercept: Intercept | None = None
 
 
 def make_case(model: Model, matrix: Any, keep_n: bool, relabel: bool = False) -> Case:
@@ -55,13 +65,15 @@ def make_case(model: Model, matrix: Any, keep_n: bool, relabel: bool = False) ->
     X, y, c, w = matrix.values.astype(np.float64), data.target, data.weight, model.w.astype(np.float64)
     ridge = np.asarray(lam_of(penalty, d), np.float64) * rows
     z, smooth = loss.orientation(y), loss.smoothness is not None
-    s, size = X @ w, abs(X) @ np.abs(w)
+    b = float(model.intercept)
+    s, size = X @ w + b, abs(X) @ np.abs(w) + abs(b)
     q = loss.coordinate(s, y)
     pad = coordinate_pad(q, score_pad(up(size, model.row_terms or d), model.row_terms or d))
     noise = 64 * U if loss.defined_by_ref else 20 * U  # a user's derivative is trusted to a few roundings
     lip = float(loss.smoothness) * (1 + 8 * U) if smooth else 0.0
     t = loss.dual(q, y) if smooth else model.alpha
     push, slack = c * z * t, 0.0
+    balance = Intercept(b, -float(np.sum(push)), float(up(growth(n) * np.sum(np.abs(push)), n)) + n * TINY)
     own_pad = up(c * lip * pad + noise * np.abs(push)) + TINY
     if smooth:
         g, g_size = sum_rows(X, -push)
@@ -89,7 +101,7 @@ def make_case(model: Model, matrix: Any, keep_n: bool, relabel: bool = False) ->
     shrinks = problem.scale == "mean" and not keep_n and not relabel
     return Case(
         loss, X, y, c, q, pad, np.asarray(loss.second(q, y)), push, push_pad, own_pad, w, ridge, f, f_pad, p, p_pad,
-        shrinks, relabel, slack, least, hessian,
+        shrinks, relabel, slack, least, hessian, balance if problem.intercept else None,
     )  # fmt: skip
 
 
@@ -131,8 +143,8 @@ def damped_newton(X, ridge, w, derivatives, steps: int) -> np.ndarray:
 
 def stored_scores(case: Case, tests) -> tuple[np.ndarray, np.ndarray]:
     """x.w of test rows and bounds on their errors."""
-    d = case.w.size
-    return tests @ case.w, score_pad(up(abs(tests) @ np.abs(case.w), d), d)
+    d, b = case.w.size + 1, 0.0 if case.intercept is None else case.intercept.b
+    return tests @ case.w + b, score_pad(up(abs(tests) @ np.abs(case.w) + abs(b), d), d)
 
 
 def prepared(model: Model, matrix: Matrix | HostMatrix, keep_n: bool, relabel: bool = False) -> tuple[Case, Any]:
