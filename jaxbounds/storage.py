@@ -98,7 +98,7 @@ class Reader:
             case {"tuple": list(items)} if len(node) == 1:
                 return tuple(self.decode(item) for item in items)
             case {"csr": dict(parts), "shape": [int(n), int(d)]} if set(parts) == {"data", "indices", "indptr"}:
-                return _matrix(*(self.decode(parts[key]) for key in ("data", "indices", "indptr")), (n, d))
+                return _matrix([self.decode(parts[key]) for key in ("data", "indices", "indptr")], (n, d))
             case {"class": "Problem"} if self.problem is not None or has_functions(node):
                 return self._given(node)
             case {"class": str(name), "fields": dict(fields)} if name in (known := _classes()):
@@ -130,9 +130,9 @@ def _same(a: np.ndarray, b: np.ndarray) -> bool:
     return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
 
 
-def _matrix(data, indices, indptr, shape) -> Sparse:
+def _matrix(parts: list, shape: tuple[int, int]) -> Sparse:
     """Sparse data, checked: products trust their indices."""
-    csr = sp.csr_array((data, indices, indptr), shape=shape)
+    csr = sp.csr_array(tuple(parts), shape=shape)
     csr.check_format(full_check=True)
     matrix = as_matrix(csr)
     assert isinstance(matrix, Sparse)
