@@ -16,6 +16,7 @@ import numpy as np
 from jaxbounds.array import put, to_host
 from jaxbounds.certificates.four_point import shrunk_ball
 from jaxbounds.edit import prepare, scalar_l2
+from jaxbounds.host import host_matrix
 from jaxbounds.kinds import Change, Combined, SetElements, SetTargets
 from jaxbounds.matrix import Matrix
 from jaxbounds.model import (
@@ -106,17 +107,21 @@ class Committed:
     """The memory of (w^, alpha) on data that change.
 
     Args:
-        problem: see `committable`. matrix, target, weight: the data now. w, alpha, ref: of the deployed model.
+        problem: see `committable`. matrix, target, weight: the data now. w: of the deployed model.
+        alpha: its dual variables, only used for losses that are not smooth; others take a(w).
         count: what the mean divides by.
     """
 
     @in_float64
-    def __init__(self, problem: Problem, matrix: Matrix, target, weight, w, alpha, ref, count: int):
+    def __init__(self, problem: Problem, matrix: Matrix, target, weight, w, alpha, count: int):
         self.problem, self.count = to_host(problem), count
         self.lam = self.lam_now(count)
         scaled = Problem(problem.loss, l2(self.lam), "sum")
         self.scaled = to_host(scaled)
-        data = put(Data(matrix, target, weight))
+        data, loss, ref = put(Data(matrix, target, weight)), self.scaled.loss, None
+        if loss.smoothness is not None:
+            ref = loss.coordinate(host_matrix(matrix).matvec(np.asarray(w, np.float64)), target)
+            alpha = loss.dual(ref, target)
         model = to_host(remember(scaled, data, put(w), put(alpha), put(ref), b=put(np.zeros(()))))
         self.w = np.array(model.w, np.float64)
         self.overlay = Overlay(matrix)

@@ -1,0 +1,482 @@
+"""`Monitor`: a deployed model on data that keep changing. Is it still certified, or is it time to retrain?"""
+
+import os
+import secrets
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from jaxbounds.array import put
+from jaxbounds.bounds import Bounds, bound, check_method
+from jaxbounds.certificates import Cached, Curvature, Method, Pass
+from jaxbounds.changes import set_penalty
+from jaxbounds.committed import Committed, committable
+from jaxbounds.journal import Journal
+from jaxbounds.kinds import AddColumns, AddRows, Change, Combined, RemoveColumns, RemoveRows, SetColumns, SetPenalty
+from jaxbounds.matrix import as_matrix
+from jaxbounds.model import Model
+from jaxbounds.monitor_file import Saved, described, logged, reader_of, restored
+from jaxbounds.overlay import grown
+from jaxbounds.problem import Problem
+from jaxbounds.pytree import in_float64, is_traced
+from jaxbounds.rebuilt import Rebuilt, host_data
+from jaxbounds.solvers.fit import fit
+from jaxbounds.storage import check_problem, pack, unpack, write_atomically
+from jaxbounds.watch import Answer, Watch
+
+_METHODS = (Cached(), Pass(), Curvature())
+_CURVATURE = 1e9  # entries times the shorter side, about what Curvature multiplies, up to which it is tried
+_LOG = 1 << 24  # bytes of log that are worth a new snapshot
+_WHOLE = (SetColumns, AddColumns, RemoveColumns, SetPenalty)  # changes of more than some rows
+
+
+@dataclass(frozen=True)
+class Push:
+    """What `Monitor.push` says of the deployed model, on the data after the push.
+
+    Attributes:
+        answer: True: certified to be within theta and to keep all watched labels. False: certified not to.
+            None: these bounds do not decide.
+        method: the name of the method that answered, or of the last one that was tried.
+        lower, upper: of ||w_new - w||_2, w_new being what retraining on all data so far would give.
+        open: watched labels that are not decided. broken: watched labels that retraining is certain to change.
+        rows: lifetime numbers of the rows that the push added: the first one, and one past the last.
+        number: of the push, counting from 1.
+        seconds: it took. retrained: whether the monitor then retrained and deployed the new model.
+    """
+
+    answer: bool | None
+    method: str
+    lower: float
+    upper: float
+    open: int
+    broken: int
+    rows: tuple[int, int]
+    number: int
+    seconds: float
+    retrained: bool = False
+
+    @property
+    def certified(self) -> bool:
+        """Whether the deployed model is certified; what is not decided is not."""
+        return self.answer is True
+
+
+class Monitor:
+    """Watch a deployed model while its training data change; know after each push whether it is still certified.
+
+    The certificate is about all changes since the deployment together: ||w_new - w||_2 < theta for the coefficients
+    that retraining on the present data would give, and (or) the same labels on the rows X_watch. Changes of rows under
+    an L2 penalty with one lam and no intercept are committed into the monitor's own memory at the cost of the touched
+    rows; all others rebuild that memory in a few passes over the data. The models and bounds in your hands are never
+    written to. Rows are numbered for life: those of the model 0 to n-1, added ones by the next numbers, across
+    retraining; the number of a removed row never comes back. Columns are numbered as in the present data.
+
+    Args:
+        model: from `fit` or `from_sklearn`, with its data.
+        theta: tolerance on ||w_new - w||_2, or None.
+        X_watch: (m, d) rows whose labels must stay as the deployed model gives them, or None.
+        retrain: True to retrain and deploy as soon as a push is not certified; False to leave that to you (`refit`).
+        path: of a file that does not exist yet: the monitor is kept there and, with a log beside it (path + ".log"),
+            loses nothing that `push` has acknowledged, whenever the process dies. See `Monitor.load`.
+        methods: tried in this order until one answers; `Cached()` costs the touched rows, the others passes over the
+            data. By default Cached, Pass, and on small data Curvature.
+
+    Raises:
+        TypeError, ValueError: an argument is of no use. FileExistsError: path exists.
+
+    Example:
+        >>> import numpy as np, jaxbounds as jb
+        >>> problem = jb.Problem(jb.losses.squared(), jb.penalties.l2(1.0))
+        >>> model = jb.fit(problem, np.eye(3), np.ones(3))
+        >>> monitor = jb.Monitor(model, theta=0.5)
+        >>> monitor.push(jb.add_rows([[1.0, 0.0, 0.0]], [0.9])).certified
+        True
+        >>> monitor.push(jb.set_targets([3], [9.0])).certified
+        False
+        >>> monitor.refit().alpha.shape, monitor.rows.tolist()
+        ((4,), [0, 1, 2, 3])
+
+    Source: the four-point inequality, with sums that changes update.
+    """
+
+    @in_float64
+    def __init__(
+        self,
+        model: Model,
+        theta: float | None = None,
+        *,
+        X_watch: Any = None,
+        retrain: bool = False,
+        path: str | os.PathLike[str] | None = None,
+        methods: Sequence[Method] | None = None,
+    ):
+        if not isinstance(model, Model):
+            raise TypeError(f"model must come from fit, got {type(model).__name__}")
+        if is_traced(model):
+            raise TypeError("Monitor runs on the host; build it outside jit, vmap and grad")
+        if model.data is None:
+            raise ValueError("model was stored without its data, and a monitor needs them; save it with data=True")
+        watch = Watch.of(model, theta, X_watch)
+        data, n = model.data, model.alpha.shape[0]
+        table = Rebuilt(
+            model.problem, host_data(data.matrix), np.array(data.target), np.array(data.weight), np.array(model.w),
+            np.array(model.alpha), n,
+        )  # fmt: skip
+        self._set_up(model, watch, table, np.arange(n), n, methods)
+        self._retrain, self._number = _flag(retrain), 0
+        self._trail: list[dict[str, Any]] = []
+        self._identity = secrets.token_hex(16)
+        if path is not None:
+            self._start_log(os.fspath(path))
+
+    def _set_up(self, model: Model, watch: Watch, table: Rebuilt, numbers, following: int, methods) -> None:
+        self._lock, self._path, self._journal = threading.RLock(), None, None
+        self._methods = _METHODS if methods is None else tuple(methods)
+        for method in self._methods:
+            check_method(method)
+        self._model, self._watch, self._next = model, watch, following
+        self._place(table, numbers)
+
+    def _place(self, table: Rebuilt, numbers: np.ndarray) -> None:
+        """Take data in compact numbers as the present ones."""
+        self._count, self._gone_sq = table.count, table.gone_sq
+        self._numbers, self._alive = np.asarray(numbers, np.int64), table.target.shape[0]
+        self._engine: Any = table
+        if committable(table.problem):
+            self._engine = Committed(
+                table.problem, as_matrix(table.X), table.target, table.weight, table.w, table.alpha, table.count
+            )
+
+    def _table(self) -> tuple[Rebuilt, np.ndarray]:
+        """The present data in compact numbers, and the lifetime numbers of their rows."""
+        engine = self._engine
+        if isinstance(engine, Rebuilt):
+            return engine, self._numbers
+        slots = np.flatnonzero(engine.rows["weight"][: engine.size] > 0)
+        rows = {name: engine.rows[name][slots] for name in ("target", "weight", "alpha")}
+        w = engine.w.astype(engine.overlay.dtype)
+        table = Rebuilt(
+            engine.problem, engine.overlay.take(slots), rows["target"], rows["weight"], w, rows["alpha"], self._count,
+            self._gone_sq,
+        )  # fmt: skip
+        return table, self._numbers[slots]
+
+    @property
+    def model(self) -> Model:
+        """The deployed model (without its data after `load`)."""
+        return self._model
+
+    @property
+    def rows(self) -> np.ndarray:
+        """(n,) lifetime numbers of the present rows, in the order of the present data."""
+        with self._lock:
+            if isinstance(self._engine, Rebuilt):
+                return self._numbers.copy()
+            return self._numbers[np.flatnonzero(self._engine.rows["weight"][: self._engine.size] > 0)]
+
+    @property
+    def data(self) -> tuple[Any, np.ndarray, np.ndarray]:
+        """(X, y, sample_weight) now, copies."""
+        with self._lock:
+            table = self._table()[0]
+            return table.X.copy(), table.target.copy(), table.weight.copy()
+
+    @property
+    def problem(self) -> Problem:
+        """The problem that retraining would solve now."""
+        return put(self._engine.problem)
+
+    @property
+    def trail(self) -> tuple[dict[str, Any], ...]:
+        """One record for each push and each deployment, in order; it is kept in the file and the log too."""
+        return tuple(self._trail)
+
+    def bounds(self, method: Method | None = None) -> Bounds:
+        """`Bounds` on the model that retraining on the present data would give, in the order of `rows`; O(entries)."""
+        with self._lock:
+            model = self._table()[0].model
+        return bound(model, set_penalty(model.problem.penalty), method)
+
+    @in_float64
+    def push(self, change: Change) -> Push:
+        """Take a change of the data in, and say whether the deployed model is still certified.
+
+        Args:
+            change: any change or `combine`; it names rows by their lifetime numbers, and `set_columns` and
+                `add_columns` bring a row for each of `monitor.rows`.
+
+        Returns:
+            Push. When it returns, the change is on the disk if the monitor has a path.
+
+        Raises:
+            ValueError, TypeError: the change does not fit; nothing has happened then.
+            OSError: the log could not be written; nothing has happened then.
+        """
+        start = time.perf_counter()
+        with self._lock:
+            plan = self._plan(change)
+            number = self._number + 1
+            if self._journal is not None:
+                self._journal.append(*logged(change, number))
+            self._commit(plan)
+            said = self._say(start, plan[2])
+            if self._journal is not None:
+                self._journal.append({"said": said}, {})
+            self._trail.append(said)
+            if self._retrain and said["answer"] is not True:
+                self.refit()
+                said["retrained"] = True
+                self._trail[-2]["retrained"] = True
+            elif self._journal is not None and self._journal.size > _LOG:
+                self._snapshot()
+            return _push(said)
+
+    def _plan(self, change: Any) -> tuple:
+        """(engine, what it would write, rows added, lifetime numbers, count, alive): nothing is changed yet."""
+        if not isinstance(change, Change):
+            raise TypeError(f"change must come from set_rows, remove_rows, ..., combine; got {type(change).__name__}")
+        if is_traced(change):
+            raise TypeError("push runs on the host; call it outside jit, vmap and grad")
+        parts = change.parts()
+        whole = any(isinstance(part, _WHOLE) for part in parts)
+        engine, numbers = self._engine, self._numbers
+        if whole and isinstance(engine, Committed):
+            engine, numbers = self._table()
+        if self._watch.X is not None and any(isinstance(part, AddColumns) for part in parts):
+            raise ValueError("add_columns: X_watch has no values for new columns; start another monitor after it")
+        size = engine.size if isinstance(engine, Committed) else numbers.shape[0]
+        parts = tuple(self._in_slots(part, engine, numbers[:size]) for part in parts)
+        added = sum(part.matrix.shape[0] for part in parts if isinstance(part, AddRows))
+        left = [part for part in parts if isinstance(part, RemoveRows)]
+        gone = sum(part.rows.shape[0] for part in left)
+        alive = self._alive - gone + added
+        if alive < 1:
+            raise ValueError("remove_rows leaves no row at all; keep at least one")
+        count = self._count + added - sum(part.rows.shape[0] for part in left if not part.keep_n)
+        now = parts[0] if len(parts) == 1 else Combined(parts)
+        step = engine.plan(now, count) if isinstance(engine, Committed) else engine.after(now, count)
+        return engine, step, added, numbers, count, alive
+
+    def _in_slots(self, part: Any, engine: Any, numbers: np.ndarray) -> Change:
+        """A part of a change with slots of the memory in place of lifetime numbers."""
+        if not hasattr(part, "rows"):
+            return part
+        rows = np.asarray(part.rows).astype(np.int64)
+        slots = np.searchsorted(numbers, rows)
+        there = numbers[np.minimum(slots, numbers.shape[0] - 1)] == rows
+        if isinstance(engine, Committed):
+            there &= engine.rows["weight"][np.minimum(slots, engine.size - 1)] > 0
+        if not there.all():
+            k = int(np.argmin(there))
+            known = 0 <= rows[k] < self._next
+            why = "was removed by an earlier push" if known else f"does not exist; rows are 0 to {self._next - 1}"
+            raise ValueError(f"rows[{k}] = {rows[k]} {why}; `rows` of the monitor lists those there are")
+        return replace(part, rows=slots.astype(np.int32))
+
+    def _commit(self, plan: tuple) -> None:
+        engine, step, added, numbers, count, alive = plan
+        fresh = self._next + np.arange(added)
+        self._next, self._number = self._next + added, self._number + 1
+        if isinstance(engine, Committed):
+            size = engine.size
+            engine.commit(step)
+            self._numbers = grown(numbers, engine.size)
+            self._numbers[size : engine.size] = fresh
+            self._count, self._alive = count, alive
+            if engine.drifted():
+                engine.recompute()
+            if engine.size > 2 * alive + 1024:
+                self._place(*self._table())
+        else:
+            table, kept_rows, kept_columns = step
+            self._watch = self._watch.without(kept_columns)
+            self._place(table, np.concatenate([numbers[kept_rows], fresh]))
+
+    def _say(self, start: float, added: int) -> dict[str, Any]:
+        """The record of the push that was just committed."""
+        answer, method = self._answer()
+        return {
+            "op": "push", "answer": answer.answer, "method": method, "lower": answer.lower, "upper": answer.upper,
+            "open": answer.open, "broken": answer.broken, "rows": [self._next - added, self._next],
+            "number": self._number, "time": time.time(), "seconds": time.perf_counter() - start, "retrained": False,
+        }  # fmt: skip
+
+    def _answer(self) -> tuple[Answer, str]:
+        """Climb the methods until one answers."""
+        answer: Any = None
+        rest = list(self._methods)
+        name = type(rest[0]).__name__
+        if isinstance(self._engine, Committed) and isinstance(rest[0], Cached):
+            answer = self._watch.by_disc(self._engine, self._gone_sq)
+            rest = rest[1:]
+        if answer is not None and (answer.answer is not None or not rest):
+            return answer, name
+        table, numbers = self._table()
+        model = table.model
+        same = set_penalty(model.problem.penalty)
+        side = min(table.X.shape) * float(table.X.size if isinstance(table.X, np.ndarray) else table.X.nnz)
+        for method in rest:
+            usable = method.applies(model.problem) and method.missing(model, same) is None
+            if not usable or (isinstance(method, Curvature) and side > _CURVATURE):
+                continue
+            found = self._watch.by_bounds(bound(model, same, method), self._gone_sq)
+            answer = found if answer is None else answer.and_also(found, self._watch)
+            name = type(method).__name__
+            if answer.answer is not None:
+                break
+        if isinstance(self._engine, Committed):
+            self._place(table, numbers)  # summed anew: no rounding is left of earlier commits
+        assert answer is not None
+        return answer, name
+
+    @in_float64
+    def refit(self, **options: Any) -> Model:
+        """Retrain on the present data and deploy the result.
+
+        Args:
+            options: those of `fit`; the warm start is the deployed w.
+
+        Returns:
+            Model of the present data, in the order of `rows`.
+        """
+        with self._lock:
+            table, numbers = self._table()
+            options.setdefault("warm_start", table.w)
+            problem = put(table.problem)
+            model = fit(problem, table.X, table.target, sample_weight=table.sample_weight, **options)
+            self._model = model
+            self._watch = self._watch.deployed(model)
+            done = replace(table, problem=problem, w=np.array(model.w), alpha=np.array(model.alpha), gone_sq=0.0)
+            self._place(done, numbers)
+            self._trail.append({"op": "refit", "number": self._number, "time": time.time(), "gap": float(model.gap)})
+            if self._journal is not None:
+                self._snapshot()
+            return model
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the monitor to a sealed file, whole or not at all: data, deployed model, row numbers and trail.
+
+        To its own path it writes a new snapshot there; elsewhere a copy without a log.
+
+        Raises:
+            OSError: the file cannot be written; an old one is then still there.
+        """
+        with self._lock:
+            if self._path is not None and os.path.realpath(path) == os.path.realpath(self._path):
+                self._snapshot()
+            else:
+                self._write(path, logged=False)
+
+    def _write(self, path: str | os.PathLike[str], logged: bool) -> None:
+        table, numbers = self._table()
+        saved = Saved(
+            self._model, table, numbers, self._watch, self._next, self._number, self._retrain, self._identity, logged,
+            self._trail,
+        )  # fmt: skip
+        content, arrays = described(saved)
+        write_atomically(path, lambda file: pack(file, "monitor", content, arrays))
+
+    def _snapshot(self) -> None:
+        """Write everything to the monitor's own file, then empty the log: records that both hold are read once."""
+        assert self._path is not None and self._journal is not None
+        self._write(self._path, logged=True)
+        self._journal.restart()
+
+    def _start_log(self, path: str) -> None:
+        if os.path.exists(path):
+            raise FileExistsError(f"path: {path} exists; open it with Monitor.load, or choose another path")
+        journal = Journal(path + ".log", self._identity, fresh=True)
+        try:
+            self._write(path, logged=True)
+        except BaseException:
+            journal.close()
+            os.unlink(path + ".log")
+            raise
+        self._path, self._journal = path, journal
+
+    @classmethod
+    @in_float64
+    def load(
+        cls, path: str | os.PathLike[str], problem: Problem | None = None, *, methods: Sequence[Method] | None = None
+    ) -> "Monitor":
+        """Read a monitor back, with every push that was acknowledged; one that has a log goes on writing it.
+
+        Args:
+            path: as given to `Monitor` or `save`. problem: needed if it holds functions of yours. methods: see Monitor.
+
+        Returns:
+            Monitor. Its deployed model has no training data of its own; `data` are the present ones.
+
+        Raises:
+            ValueError: a file is damaged, of another kind or version, or open in another monitor; the log is missing.
+            OSError: a file cannot be read.
+        """
+        check_problem(problem)
+        path = os.fspath(path)
+        with open(path, "rb") as file:
+            try:
+                saved = restored(*unpack(file, "monitor"), problem)
+            except (ValueError, TypeError, KeyError, AssertionError) as error:
+                raise ValueError(f"path: {path} cannot be read: it {error}") from error
+        monitor = cls.__new__(cls)
+        monitor._set_up(saved.model, saved.watch, saved.table, saved.numbers, saved.next, methods)
+        monitor._number, monitor._trail = saved.number, saved.trail
+        monitor._retrain, monitor._identity = saved.retrain, saved.identity
+        if saved.logged:
+            monitor._path, monitor._journal = path, Journal(path + ".log", saved.identity)
+            try:
+                monitor._replay()
+            except BaseException:
+                monitor.close()
+                raise
+        return monitor
+
+    def _replay(self) -> None:
+        """Commit what the log holds beyond the snapshot; a last push whose answer was not written is asked again."""
+        assert self._journal is not None
+        for content, arrays in self._journal.records[1:]:
+            if "said" in content:
+                if content["said"]["number"] == self._number > self._answered():
+                    self._trail.append(content["said"])
+                continue
+            if content["number"] <= self._number:
+                continue  # the snapshot came later
+            if content["number"] != self._number + 1:
+                raise ValueError(f"path: the log {self._journal.path} misses push {self._number + 1}")
+            self._commit(self._plan(reader_of(content, arrays)))
+        self._journal.records = self._journal.records[:1]
+        if self._number > self._answered():
+            said = self._say(time.perf_counter(), 0)
+            self._journal.append({"said": said}, {})
+            self._trail.append(said)
+
+    def _answered(self) -> int:
+        return self._trail[-1]["number"] if self._trail else 0
+
+    def close(self) -> None:
+        """Give the log free for another monitor; this one takes no more pushes if it has one."""
+        with self._lock:
+            if self._journal is not None:
+                self._journal.close()
+
+    def __enter__(self) -> "Monitor":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+
+def _push(said: dict[str, Any]) -> Push:
+    fields: dict[str, Any] = {key: said[key] for key in Push.__dataclass_fields__}
+    return Push(**fields | {"rows": tuple(said["rows"])})
+
+
+def _flag(retrain: Any) -> bool:
+    if not isinstance(retrain, bool):
+        raise TypeError(f"retrain must be True or False, got {retrain!r}")
+    return retrain
