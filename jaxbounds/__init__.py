@@ -31,13 +31,14 @@ from jaxbounds.left_out import (
     leave_one_out,
 )
 from jaxbounds.model import Model
-from jaxbounds.monitor import Monitor, Push
+from jaxbounds.monitor import Monitor
 from jaxbounds.penalty_path import Path, PenaltySweep, fit_path, penalty_sweep
 from jaxbounds.problem import Problem
 from jaxbounds.solvers.fit import FitWarning, fit, refit
 from jaxbounds.status import Status
 from jaxbounds.storage import load
 from jaxbounds.sweeps import EachBounds, bound_each
+from jaxbounds.watch import Push
 from jaxbounds.worst_case import (
     WorstCase,
     largest_certified_relabel,

@@ -5,7 +5,7 @@ import secrets
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,8 @@ from jaxbounds.certificates import Cached, Curvature, Method, Pass
 from jaxbounds.changes import set_penalty
 from jaxbounds.committed import Committed, committable
 from jaxbounds.journal import Journal
-from jaxbounds.kinds import AddColumns, AddRows, Change, Combined, RemoveColumns, RemoveRows, SetColumns, SetPenalty
+from jaxbounds.kinds import AddColumns, Change, Combined, RemoveColumns, SetColumns, SetPenalty
+from jaxbounds.lifetimes import in_slots, moves
 from jaxbounds.matrix import as_matrix
 from jaxbounds.model import Model
 from jaxbounds.monitor_file import Saved, described, logged, reader_of, restored
@@ -26,44 +27,11 @@ from jaxbounds.pytree import in_float64, is_traced
 from jaxbounds.rebuilt import Rebuilt, host_data
 from jaxbounds.solvers.fit import fit
 from jaxbounds.storage import check_problem, pack, unpack, write_atomically
-from jaxbounds.watch import Answer, Watch
+from jaxbounds.watch import Answer, Push, Watch
 
 _METHODS = (Cached(), Pass(), Curvature())
-_CURVATURE = 1e9  # entries times the shorter side, about what Curvature multiplies, up to which it is tried
 _LOG = 1 << 24  # bytes of log that are worth a new snapshot
 _WHOLE = (SetColumns, AddColumns, RemoveColumns, SetPenalty)  # changes of more than some rows
-
-
-@dataclass(frozen=True)
-class Push:
-    """What `Monitor.push` says of the deployed model, on the data after the push.
-
-    Attributes:
-        answer: True: certified to be within theta and to keep all watched labels. False: certified not to.
-            None: these bounds do not decide.
-        method: the name of the method that answered, or of the last one that was tried.
-        lower, upper: of ||w_new - w||_2, w_new being what retraining on all data so far would give.
-        open: watched labels that are not decided. broken: watched labels that retraining is certain to change.
-        rows: lifetime numbers of the rows that the push added: the first one, and one past the last.
-        number: of the push, counting from 1.
-        seconds: it took. retrained: whether the monitor then retrained and deployed the new model.
-    """
-
-    answer: bool | None
-    method: str
-    lower: float
-    upper: float
-    open: int
-    broken: int
-    rows: tuple[int, int]
-    number: int
-    seconds: float
-    retrained: bool = False
-
-    @property
-    def certified(self) -> bool:
-        """Whether the deployed model is certified; what is not decided is not."""
-        return self.answer is True
 
 
 class Monitor:
@@ -129,7 +97,7 @@ class Monitor:
         )  # fmt: skip
         self._set_up(model, watch, table, np.arange(n), n, methods)
         self._retrain, self._number = _flag(retrain), 0
-        self._trail: list[dict[str, Any]] = []
+        self._trail: list[Any] = []
         self._identity = secrets.token_hex(16)
         if path is not None:
             self._start_log(os.fspath(path))
@@ -234,7 +202,7 @@ class Monitor:
                 self._trail[-2]["retrained"] = True
             elif self._journal is not None and self._journal.size > _LOG:
                 self._snapshot()
-            return _push(said)
+            return Push.of(said)
 
     def _plan(self, change: Any) -> tuple:
         """(engine, what it would write, rows added, lifetime numbers, count, alive): nothing is changed yet."""
@@ -249,34 +217,18 @@ class Monitor:
             engine, numbers = self._table()
         if self._watch.X is not None and any(isinstance(part, AddColumns) for part in parts):
             raise ValueError("add_columns: X_watch has no values for new columns; start another monitor after it")
-        size = engine.size if isinstance(engine, Committed) else numbers.shape[0]
-        parts = tuple(self._in_slots(part, engine, numbers[:size]) for part in parts)
-        added = sum(part.matrix.shape[0] for part in parts if isinstance(part, AddRows))
-        left = [part for part in parts if isinstance(part, RemoveRows)]
-        gone = sum(part.rows.shape[0] for part in left)
-        alive = self._alive - gone + added
+        if isinstance(engine, Committed):
+            there = engine.rows["weight"][: engine.size] > 0
+        else:
+            there = np.ones(numbers.shape[0], bool)
+        parts = tuple(in_slots(part, numbers[: there.shape[0]], there, self._next) for part in parts)
+        added, gone, uncounted = moves(parts)
+        alive, count = self._alive + added - gone, self._count + added - gone + uncounted
         if alive < 1:
             raise ValueError("remove_rows leaves no row at all; keep at least one")
-        count = self._count + added - sum(part.rows.shape[0] for part in left if not part.keep_n)
         now = parts[0] if len(parts) == 1 else Combined(parts)
         step = engine.plan(now, count) if isinstance(engine, Committed) else engine.after(now, count)
         return engine, step, added, numbers, count, alive
-
-    def _in_slots(self, part: Any, engine: Any, numbers: np.ndarray) -> Change:
-        """A part of a change with slots of the memory in place of lifetime numbers."""
-        if not hasattr(part, "rows"):
-            return part
-        rows = np.asarray(part.rows).astype(np.int64)
-        slots = np.searchsorted(numbers, rows)
-        there = numbers[np.minimum(slots, numbers.shape[0] - 1)] == rows
-        if isinstance(engine, Committed):
-            there &= engine.rows["weight"][np.minimum(slots, engine.size - 1)] > 0
-        if not there.all():
-            k = int(np.argmin(there))
-            known = 0 <= rows[k] < self._next
-            why = "was removed by an earlier push" if known else f"does not exist; rows are 0 to {self._next - 1}"
-            raise ValueError(f"rows[{k}] = {rows[k]} {why}; `rows` of the monitor lists those there are")
-        return replace(part, rows=slots.astype(np.int32))
 
     def _commit(self, plan: tuple) -> None:
         engine, step, added, numbers, count, alive = plan
@@ -308,31 +260,16 @@ class Monitor:
 
     def _answer(self) -> tuple[Answer, str]:
         """Climb the methods until one answers."""
-        answer: Any = None
-        rest = list(self._methods)
-        name = type(rest[0]).__name__
-        if isinstance(self._engine, Committed) and isinstance(rest[0], Cached):
-            answer = self._watch.by_disc(self._engine, self._gone_sq)
-            rest = rest[1:]
-        if answer is not None and (answer.answer is not None or not rest):
-            return answer, name
+        first, rest, answer = self._methods[0], self._methods, None
+        if isinstance(self._engine, Committed) and isinstance(first, Cached):
+            answer, rest = self._watch.by_disc(self._engine, self._gone_sq), rest[1:]
+            if answer.answer is not None or not rest:
+                return answer, "Cached"
         table, numbers = self._table()
-        model = table.model
-        same = set_penalty(model.problem.penalty)
-        side = min(table.X.shape) * float(table.X.size if isinstance(table.X, np.ndarray) else table.X.nnz)
-        for method in rest:
-            usable = method.applies(model.problem) and method.missing(model, same) is None
-            if not usable or (isinstance(method, Curvature) and side > _CURVATURE):
-                continue
-            found = self._watch.by_bounds(bound(model, same, method), self._gone_sq)
-            answer = found if answer is None else answer.and_also(found, self._watch)
-            name = type(method).__name__
-            if answer.answer is not None:
-                break
+        found = self._watch.climb(table.model, rest, self._gone_sq, answer)
         if isinstance(self._engine, Committed):
             self._place(table, numbers)  # summed anew: no rounding is left of earlier commits
-        assert answer is not None
-        return answer, name
+        return found
 
     @in_float64
     def refit(self, **options: Any) -> Model:
@@ -439,7 +376,8 @@ class Monitor:
     def _replay(self) -> None:
         """Commit what the log holds beyond the snapshot; a last push whose answer was not written is asked again."""
         assert self._journal is not None
-        for content, arrays in self._journal.records[1:]:
+        records: Any = self._journal.records[1:]
+        for content, arrays in records:
             if "said" in content:
                 if content["said"]["number"] == self._number > self._answered():
                     self._trail.append(content["said"])
@@ -469,11 +407,6 @@ class Monitor:
 
     def __exit__(self, *_: Any) -> None:
         self.close()
-
-
-def _push(said: dict[str, Any]) -> Push:
-    fields: dict[str, Any] = {key: said[key] for key in Push.__dataclass_fields__}
-    return Push(**fields | {"rows": tuple(said["rows"])})
 
 
 def _flag(retrain: Any) -> bool:

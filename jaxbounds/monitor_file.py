@@ -88,7 +88,7 @@ def restored(content: dict[str, Any], arrays: dict[str, np.ndarray], problem: Pr
     matrix = reader.decode(content["X"])
     if not isinstance(penalty, Penalty) or not isinstance(matrix, Dense | Sparse):
         raise ValueError("holds no penalty or no data")
-    table = {name: reader.decode(content["table"][name]) for name in _TABLE}
+    table: dict[str, Any] = {name: reader.decode(content["table"][name]) for name in _TABLE}
     numbers, following = reader.decode(content["numbers"]), int(content["next"])
     (n, d), X = matrix.shape, host_data(as_matrix(matrix))
     as_targets(model.problem.loss, table["target"], n)
@@ -98,10 +98,8 @@ def restored(content: dict[str, Any], arrays: dict[str, np.ndarray], problem: Pr
     rising = numbers.shape == (n,) and numbers.dtype == np.int64 and (np.diff(numbers, prepend=-1) > 0).all()
     if not rising or numbers[-1] >= following:
         raise ValueError("holds impossible row numbers")
-    now = Rebuilt(
-        replace(model.problem, penalty=penalty), X, *(table[name] for name in _TABLE), int(content["count"]),
-        float(content["gone_sq"]),
-    )  # fmt: skip
+    kept = replace(model.problem, penalty=penalty)
+    now = Rebuilt(kept, X, count=int(content["count"]), gone_sq=float(content["gone_sq"]), **table)
     watch = Watch(content["theta"], None)
     labels = reader.decode(content["labels"])
     if content["X_watch"] is not None:

@@ -5,12 +5,56 @@ from typing import Any
 
 import numpy as np
 
+from jaxbounds.bounds import bound
+from jaxbounds.certificates import Curvature
+from jaxbounds.changes import set_penalty
 from jaxbounds.committed import Committed
 from jaxbounds.host import HostMatrix, matrix_of
 from jaxbounds.matrix import as_matrix
 from jaxbounds.model import Model
 from jaxbounds.problem import as_number
 from jaxbounds.rounding import down, growth, norm_down, norm_up, up
+
+_CURVATURE = 1e9  # entries times the shorter side, about what Curvature multiplies, up to which it is tried
+
+
+@dataclass(frozen=True)
+class Push:
+    """What `Monitor.push` says of the deployed model, on the data after the push.
+
+    Attributes:
+        answer: True: certified to be within theta and to keep all watched labels. False: certified not to.
+            None: these bounds do not decide.
+        method: the name of the method that answered, or of the last one that was tried.
+        lower, upper: of ||w_new - w||_2, w_new being what retraining on all data so far would give.
+        open: watched labels that are not decided. broken: watched labels that retraining is certain to change.
+        rows: lifetime numbers of the rows that the push added: the first one, and one past the last.
+        number: of the push, counting from 1.
+        seconds: it took. retrained: whether the monitor then retrained and deployed the new model.
+    """
+
+    answer: bool | None
+    method: str
+    lower: float
+    upper: float
+    open: int
+    broken: int
+    rows: tuple[int, int]
+    number: int
+    seconds: float
+    retrained: bool = False
+
+    @property
+    def certified(self) -> bool:
+        """Whether the deployed model is certified; what is not decided is not."""
+        return self.answer is True
+
+    @staticmethod
+    def of(record: dict[str, Any]) -> "Push":
+        """From its record in the trail."""
+        fields: Any = {key: record[key] for key in Push.__dataclass_fields__}
+        fields["rows"] = tuple(record["rows"])
+        return Push(**fields)
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,6 +137,22 @@ class Watch:
         if self.X is None or disc.upper < self.reach:
             return self.judge(lower, upper, None, None, near=disc.upper < self.reach)
         return self.judge(lower, upper, *engine.scores(disc, self.X))
+
+    def climb(self, model: Model, methods: Any, gone_sq: float, answer: Answer | None) -> tuple[Answer, str]:
+        """Try methods on a model of the present data until one answers; (what is then known, the last one's name)."""
+        same, name = set_penalty(model.problem.penalty), "Cached"
+        size = float(model.alpha.shape[0]) * model.row_terms * min(model.alpha.shape[0], model.w.shape[0])
+        for method in methods:
+            usable = method.applies(model.problem) and method.missing(model, same) is None
+            if not usable or (isinstance(method, Curvature) and size > _CURVATURE):
+                continue
+            found = self.by_bounds(bound(model, same, method), gone_sq)
+            answer, name = found if answer is None else answer.and_also(found, self), type(method).__name__
+            if answer.answer is not None:
+                break
+        if answer is None:
+            answer = self.by_bounds(bound(model, same), gone_sq)
+        return answer, name
 
     def by_bounds(self, bounds: Any, gone_sq: float) -> Answer:
         """From bounds on the retrained model."""
