@@ -26,7 +26,7 @@ from jaxbounds.problem import Problem
 from jaxbounds.pytree import in_float64, is_traced
 from jaxbounds.rebuilt import Rebuilt, host_data
 from jaxbounds.solvers.fit import fit
-from jaxbounds.storage import check_problem, pack, unpack, write_atomically
+from jaxbounds.storage import check_problem, pack, remove_unfinished, unpack, write_atomically
 from jaxbounds.watch import Answer, Push, Watch
 
 _METHODS = (Cached(), Pass(), Curvature())
@@ -367,6 +367,7 @@ class Monitor:
         if saved.logged:
             monitor._path, monitor._journal = path, Journal(path + ".log", saved.identity)
             try:
+                remove_unfinished(path)
                 monitor._replay()
             except BaseException:
                 monitor.close()

@@ -227,6 +227,15 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[BinaryIO], N
     sync_folder(folder)
 
 
+def remove_unfinished(path: str | os.PathLike[str]) -> None:
+    """Remove what processes that were killed in `write_atomically` have left beside a file."""
+    folder, name = os.path.split(os.path.realpath(os.fspath(path)))
+    for other in os.listdir(folder):
+        if other.startswith(f".{name}.") and other.endswith(".tmp"):
+            with contextlib.suppress(OSError):
+                os.unlink(os.path.join(folder, other))
+
+
 def sync_folder(folder: str) -> None:
     """Make a new name in a folder last (systems that cannot open folders need not)."""
     with contextlib.suppress(OSError):
