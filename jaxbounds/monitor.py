@@ -197,9 +197,8 @@ class Monitor:
                 self._journal.append({"said": said}, {})
             self._trail.append(said)
             if self._retrain and said["answer"] is not True:
-                self.refit()
                 said["retrained"] = True
-                self._trail[-2]["retrained"] = True
+                self.refit()
             elif self._journal is not None and self._journal.size > _LOG:
                 self._snapshot()
             return Push.of(said)
