@@ -223,3 +223,32 @@ def test_every_class_of_the_library_can_be_saved():
     assert {c.__name__ for c in own} <= set(storage._classes()) and len({c.__name__ for c in own}) == len(own)
     with pytest.raises(TypeError, match="cannot be saved"):
         storage.encode(io.BytesIO(), "x", {})
+
+
+def test_svmlight_files_are_cached(tmp_path):
+    pytest.importorskip("sklearn")
+    path, kept = tmp_path / "data.txt", tmp_path / "data.txt.npz"
+    path.write_text("+1 1:0.5 3:2\n-1 2:1\n")
+    os.utime(path, ns=(10**18, 10**18))
+
+    def values(**options):
+        X, y = jb.load_svmlight(path, **options)
+        return X.toarray().tolist(), y.tolist()
+
+    plain = values()
+    assert not kept.exists() and values(cache=True) == plain and kept.exists()
+    path.write_text("-1 1:0.5 3:2\n-1 2:1\n")  # the same size
+    os.utime(path, ns=(10**18, 10**18))
+    assert values(cache=True) == plain  # the cache was read
+    assert values(cache=True, n_features=4)[0][0] == [0.5, 0.0, 2.0, 0.0]
+    os.utime(path, ns=(10**18, 10**18 + 1))
+    assert values(cache=True)[1] == [-1.0, -1.0]
+    kept.write_bytes(kept.read_bytes()[:-1])  # a damaged cache is not believed
+    assert values(cache=True) == values() == values(cache=tmp_path / "elsewhere")
+    assert (tmp_path / "elsewhere").read_bytes() == kept.read_bytes()
+    path.write_text("+1 1:7\n")  # too young to be told from a later change by its time stamp
+    assert values(cache=True) == ([[7.0]], [1.0])
+    stamp = os.stat(path).st_mtime_ns
+    path.write_text("-1 1:7\n")
+    os.utime(path, ns=(stamp, stamp))
+    assert values(cache=True) == ([[7.0]], [-1.0])
