@@ -1,8 +1,13 @@
 """The memory of a model into which changes are committed, in place, at the cost of the touched rows alone.
 
-The deployed w^ stays; the dual variables of touched rows become a(w^) (F = 0 there), or stay for losses that are not
-smooth. With that pair any number of commits later the four-point inequality (theory 4.2) bounds the retrained model of
-all changes together, from a handful of sums. Everything is kept in "sum" scale, where rows that come or go rescale
+A trial w stays, the deployed one or one that is closer to the present optimum; the dual variables of touched rows
+become a(w) (F = 0 there), or stay for losses that are not smooth. With that pair any number of commits later the
+four-point inequality (theory 4.2) bounds the retrained model of all changes together, from a handful of sums, which
+also tell its distance from the deployed model: with b = w - w^ and the disc's centre w - theta e,
+
+    ||c - w^||^2 = ||b - theta e||^2
+
+Everything is kept in "sum" scale, where rows that come or go rescale
 nothing: the mean over N rows with lam is the sum with N lam, and v does not depend on it.
 """
 
@@ -56,6 +61,8 @@ class Sums:
     e_e_error: float
     e_w: float  # about e.w, and a bound on its error
     e_w_error: float
+    e_b: float  # about e.b, and a bound on its error
+    e_b_error: float
     pad_sq: float  # upper bound of the squared norm of what the stored e is off by
     w_w: float
     terms: int  # most summands in a score
@@ -76,7 +83,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Disc:
-    """||w* - c|| <= radius with c = w^ - theta (by_e e + by_w w^), and what follows for ||w* - w^||."""
+    """||w* - c|| <= radius with c = w - theta (by_e e + by_w w), and (lower, upper) of ||w* - w^||."""
 
     radius: float
     theta: float
@@ -104,16 +111,16 @@ def write(arrays: dict[str, Any], index, values: dict[str, Any]) -> dict[str, An
 
 
 class Committed:
-    """The memory of (w^, alpha) on data that change.
+    """The memory of (w, alpha) on data that change.
 
     Args:
-        problem: see `committable`. matrix, target, weight: the data now. w: of the deployed model.
-        alpha: its dual variables, only used for losses that are not smooth; others take a(w).
+        problem: see `committable`. matrix, target, weight: the data now. deployed: w^. w: the trial point.
+        alpha: dual variables, only used for losses that are not smooth; others take a(w).
         count: what the mean divides by.
     """
 
     @in_float64
-    def __init__(self, problem: Problem, matrix: Matrix, target, weight, w, alpha, count: int):
+    def __init__(self, problem: Problem, matrix: Matrix, target, weight, deployed, w, alpha, count: int):
         self.problem, self.count = to_host(problem), count
         self.lam = self.lam_now(count)
         scaled = Problem(problem.loss, l2(self.lam), "sum")
@@ -123,29 +130,36 @@ class Committed:
             ref = loss.coordinate(host_matrix(matrix).matvec(np.asarray(w, np.float64)), target)
             alpha = loss.dual(ref, target)
         model = to_host(remember(scaled, data, put(w), put(alpha), put(ref), b=put(np.zeros(()))))
-        self.w = np.array(model.w, np.float64)
-        self.overlay = Overlay(matrix)
+        self.w, self.deployed = np.array(model.w, np.float64), np.array(deployed, np.float64)
+        self.b = self.w - self.deployed
+        self.overlay = Overlay(to_host(matrix))
         names = {"target": model.rows.target, "weight": model.rows.weight, "alpha": model.alpha, "ref": model.ref}
         names |= {"fenchel": model.rows.fenchel, "square": model.rows.square}
         self.rows = {name: np.array(value) for name, value in names.items()}  # private: written to in place
         self.columns = {"v": np.array(model.columns.v), "v_pad": np.array(model.columns.v_pad)}
         self.size = self.rows["alpha"].shape[0]
         totals = model.totals
-        e_e, error, e_w, w_error = self._sum_e()
         self.sums = Sums(
-            float(totals.fenchel), float(totals.square), float(totals.sigma_sq), e_e, error, e_w, w_error,
-            self._pad_sq(slice(None), self.columns["v"], self.columns["v_pad"]), float(self.w @ self.w),
-            model.row_terms,
-        )  # fmt: skip
+            fenchel=float(totals.fenchel),
+            square=float(totals.square),
+            sigma_sq=float(totals.sigma_sq),
+            w_w=float(self.w @ self.w),
+            terms=model.row_terms,
+            **self._sum_e(),
+        )
 
     def lam_now(self, count: int) -> float:
         """lam in "sum" scale."""
         return float(self.problem.penalty.strong_convexity) * (count if self.problem.scale == "mean" else 1)
 
-    def _sum_e(self) -> tuple[float, float, float, float]:
+    def _sum_e(self) -> dict[str, float]:
+        """The sums over all of e, and their errors."""
         e, k = self.w - self.columns["v"] / self.lam, self.w.shape[0] + 8
-        e_e, cross = float(e @ e), float(np.abs(e) @ np.abs(self.w))
-        return e_e, growth(k) * up(e_e, k), float(e @ self.w), growth(k) * up(cross, k)
+        found = {"pad_sq": self._pad_sq(slice(None), self.columns["v"], self.columns["v_pad"])}
+        for name, other in (("e_e", e), ("e_w", self.w), ("e_b", self.b)):
+            found[name] = float(e @ other)
+            found[name + "_error"] = float(growth(k) * up(np.abs(e) @ np.abs(other), k))
+        return found
 
     def _pad_sq(self, cols, v, v_pad) -> float:
         u, w = np.abs(v) / self.lam, np.abs(self.w[cols])
@@ -244,8 +258,14 @@ class Committed:
         before, after = w - v_old / self.lam, w - v / self.lam
         e_e = sums.e_e + float(np.sum(after**2 - before**2))
         size = float(up(np.sum(after**2) + np.sum(before**2), k))
-        e_w = sums.e_w + float(np.sum((after - before) * w))
-        cross = float(up(np.sum((np.abs(after) + np.abs(before)) * np.abs(w)), k))
+
+        def dot(vector, old: float, old_error: float) -> tuple[float, float]:
+            new = old + float(np.sum((after - before) * vector))
+            cross = up(np.sum((np.abs(after) + np.abs(before)) * np.abs(vector)), k)
+            return new, float(up(old_error + growth(k) * cross + 2 * U * (abs(new) + abs(old))))
+
+        e_w, e_w_error = dot(w, sums.e_w, sums.e_w_error)
+        e_b, e_b_error = dot(self.b[cols], sums.e_b, sums.e_b_error)
         gone = down(self._pad_sq(cols, v_old, pad_old), 2 * k) / (1 + growth(2 * k))
         pad_sq = max(up(sums.pad_sq, 2) - gone, 0.0) + self._pad_sq(cols, v, v_pad)
         return replace(
@@ -253,7 +273,9 @@ class Committed:
             e_e=max(e_e, 0.0),
             e_e_error=float(up(sums.e_e_error + growth(k) * size + 2 * U * (abs(e_e) + sums.e_e))),
             e_w=e_w,
-            e_w_error=float(up(sums.e_w_error + growth(k) * cross + 2 * U * (abs(e_w) + abs(sums.e_w)))),
+            e_w_error=e_w_error,
+            e_b=e_b,
+            e_b_error=e_b_error,
             pad_sq=float(up(pad_sq, 2)),
         )
 
@@ -278,9 +300,7 @@ class Committed:
         """Sum over all columns again, at the present lam: O(d)."""
         self.lam = self.lam_now(self.count)
         self.scaled = replace(self.scaled, penalty=to_host(l2(self.lam)))
-        e_e, error, e_w, w_error = self._sum_e()
-        pad_sq = self._pad_sq(slice(None), self.columns["v"], self.columns["v_pad"])
-        self.sums = replace(self.sums, e_e=e_e, e_e_error=error, e_w=e_w, e_w_error=w_error, pad_sq=pad_sq)
+        self.sums = replace(self.sums, **self._sum_e())
 
     @in_float64
     def disc(self) -> Disc:
@@ -289,9 +309,9 @@ class Committed:
         by_e = self.lam / lam
         by_w, by_w_pad = (0.0, 0.0) if by_e == 1.0 else (1.0 - by_e, 8 * U * (1.0 + by_e))
         e_norm, w_norm = np.sqrt(sums.e_e), np.sqrt(sums.w_w)
-        # |sqrt(s + error) - sqrt(s)| <= sqrt(error)
         error = by_e**2 * sums.e_e_error + 2 * by_e * abs(by_w) * sums.e_w_error
-        pad = by_e * (np.sqrt(sums.pad_sq) + 8 * U * e_norm) + by_w_pad * w_norm + np.sqrt(error)
+        off = by_e * (np.sqrt(sums.pad_sq) + 8 * U * e_norm) + by_w_pad * w_norm  # of e itself
+        pad = off + np.sqrt(error)  # |sqrt(s + error) - sqrt(s)| <= sqrt(error)
         pad = up(pad * np.sqrt(lam), 16)
         whole = max(by_e**2 * sums.e_e + 2 * by_e * by_w * sums.e_w + by_w**2 * sums.w_w, 0.0)
         slack = growth(d + 16) * (by_e * e_norm + abs(by_w) * w_norm) ** 2
@@ -302,10 +322,15 @@ class Committed:
         theta, radius_sq = shrunk_ball(_Known(gamma, lam, sums.sigma_sq), sums.fenchel, 0.0, E, gap, half)  # type: ignore
         theta = float(theta)
         radius = up((up(np.sqrt(radius_sq), 16) + theta * up(pad) + 8 * U * theta * E) / np.sqrt(lam), 16)
-        near, far_pad = theta**2 * (whole + slack), theta * (pad / np.sqrt(lam) + np.sqrt(slack))
-        lower = max(norm_down(near, d + 24) - 2 * far_pad - radius, 0.0)
-        upper = up(norm_up(near, 16) + far_pad + radius, 16)
-        slip = 4 * U * (w_norm + upper)  # N lam and 1/N are rounded: the optimum moves by that share of its norm
+        b_norm = float(np.linalg.norm(self.b))
+        near = b_norm**2 + theta**2 * whole - 2 * theta * (by_e * sums.e_b + by_w * float(self.b @ self.w))
+        bulk = b_norm + theta * (by_e * e_norm + abs(by_w) * w_norm)
+        error = up(growth(2 * d + 32) * bulk**2 + theta**2 * error + 2 * theta * by_e * sums.e_b_error, 16)
+        far = up(radius + theta * off)
+        lower = max(norm_down(max(near - error, 0.0), d + 24) - far, 0.0)
+        upper = up(norm_up(max(near, 0.0) + error, d + 24) + far, 16)
+        # N lam and 1/N are rounded: the optimum moves by that share of its norm; b is rounded too
+        slip = 8 * U * (w_norm + upper + float(np.linalg.norm(self.deployed)))
         lower, upper = max(down(lower) - slip, 0.0), up(upper + slip)
         return Disc(float(up(radius + slip)), theta, by_e, by_w, float(lower), float(upper))
 

@@ -15,6 +15,7 @@ from jaxbounds.bounds import Bounds, bound, check_method
 from jaxbounds.certificates import Cached, Curvature, Method, Pass
 from jaxbounds.changes import set_penalty
 from jaxbounds.committed import Committed, committable
+from jaxbounds.host import HostMatrix
 from jaxbounds.journal import Journal
 from jaxbounds.kinds import AddColumns, Change, Combined, RemoveColumns, SetColumns, SetPenalty
 from jaxbounds.lifetimes import in_slots, moves
@@ -25,11 +26,13 @@ from jaxbounds.overlay import grown
 from jaxbounds.problem import Problem
 from jaxbounds.pytree import in_float64, is_traced
 from jaxbounds.rebuilt import Rebuilt, host_data
+from jaxbounds.shadow import approach
 from jaxbounds.solvers.fit import fit
 from jaxbounds.storage import check_problem, pack, remove_unfinished, unpack, write_atomically
 from jaxbounds.watch import Answer, Push, Watch
 
 _METHODS = (Cached(), Pass(), Curvature())
+_SHARES = (1e-3, 1e-6)  # of the gradient that Newton steps leave, if the first does not answer
 _LOG = 1 << 24  # bytes of log that are worth a new snapshot
 _WHOLE = (SetColumns, AddColumns, RemoveColumns, SetPenalty)  # changes of more than some rows
 
@@ -110,14 +113,16 @@ class Monitor:
         self._model, self._watch, self._next = model, watch, following
         self._place(table, numbers)
 
-    def _place(self, table: Rebuilt, numbers: np.ndarray) -> None:
-        """Take data in compact numbers as the present ones."""
+    def _place(self, table: Rebuilt, numbers: np.ndarray, matrix: Any = None) -> None:
+        """Take data in compact numbers as the present ones (`matrix`: the same as the library's own layout)."""
         self._count, self._gone_sq = table.count, table.gone_sq
         self._numbers, self._alive = np.asarray(numbers, np.int64), table.target.shape[0]
         self._engine: Any = table
         if committable(table.problem):
+            trial = table.w if table.trial is None else table.trial
+            matrix = as_matrix(table.X) if matrix is None else matrix
             self._engine = Committed(
-                table.problem, as_matrix(table.X), table.target, table.weight, table.w, table.alpha, table.count
+                table.problem, matrix, table.target, table.weight, table.w, trial, table.alpha, table.count
             )
 
     def _table(self) -> tuple[Rebuilt, np.ndarray]:
@@ -127,10 +132,10 @@ class Monitor:
             return engine, self._numbers
         slots = np.flatnonzero(engine.rows["weight"][: engine.size] > 0)
         rows = {name: engine.rows[name][slots] for name in ("target", "weight", "alpha")}
-        w = engine.w.astype(engine.overlay.dtype)
+        w = engine.deployed.astype(engine.overlay.dtype)
         table = Rebuilt(
             engine.problem, engine.overlay.take(slots), rows["target"], rows["weight"], w, rows["alpha"], self._count,
-            self._gone_sq,
+            self._gone_sq, engine.w,
         )  # fmt: skip
         return table, self._numbers[slots]
 
@@ -259,16 +264,32 @@ class Monitor:
 
     def _answer(self) -> tuple[Answer, str]:
         """Climb the methods until one answers."""
-        first, rest, answer = self._methods[0], self._methods, None
-        if isinstance(self._engine, Committed) and isinstance(first, Cached):
+        rest, answer, name = self._methods, None, "Cached"
+        if isinstance(self._engine, Committed) and isinstance(rest[0], Cached):
             answer, rest = self._watch.by_disc(self._engine, self._gone_sq), rest[1:]
             if answer.answer is not None or not rest:
-                return answer, "Cached"
+                return answer, name
+            if isinstance(rest[0], Pass) and self._engine.scaled.loss.smoothness is not None:
+                answer, name, rest = self._approach(answer), "Pass", rest[1:]
+                if answer.answer is not None or not rest:
+                    return answer, name
+        return self._watch.climb(self._table()[0].model, rest, self._gone_sq, answer, name)
+
+    def _approach(self, answer: Answer) -> Answer:
+        """Measure from a point closer to the present optimum, and go on measuring from it after later pushes.
+
+        The memory is then computed anew: no rounding is left of earlier commits.
+        """
         table, numbers = self._table()
-        found = self._watch.climb(table.model, rest, self._gone_sq, answer)
-        if isinstance(self._engine, Committed):
-            self._place(table, numbers)  # summed anew: no rounding is left of earlier commits
-        return found
+        matrix, X, trial = as_matrix(table.X), HostMatrix(table.X), self._engine.w
+        for share in _SHARES:
+            loss, lam = self._engine.scaled.loss, self._engine.lam_now(self._count)
+            trial = approach(loss, X, table.target, table.weight, lam, trial, share)
+            self._place(replace(table, trial=trial), numbers, matrix)
+            answer = answer.and_also(self._watch.by_disc(self._engine, self._gone_sq), self._watch)
+            if answer.answer is not None:
+                break
+        return answer
 
     @in_float64
     def refit(self, **options: Any) -> Model:
@@ -282,13 +303,13 @@ class Monitor:
         """
         with self._lock:
             table, numbers = self._table()
-            options.setdefault("warm_start", table.w)
+            options.setdefault("warm_start", table.w if table.trial is None else table.trial)
             problem = put(table.problem)
             model = fit(problem, table.X, table.target, sample_weight=table.sample_weight, **options)
             self._model = model
             self._watch = self._watch.deployed(model)
-            done = replace(table, problem=problem, w=np.array(model.w), alpha=np.array(model.alpha), gone_sq=0.0)
-            self._place(done, numbers)
+            w, alpha = np.array(model.w), np.array(model.alpha)
+            self._place(replace(table, problem=problem, w=w, alpha=alpha, gone_sq=0.0, trial=None), numbers)
             self._trail.append({"op": "refit", "number": self._number, "time": time.time(), "gap": float(model.gap)})
             if self._journal is not None:
                 self._snapshot()

@@ -33,6 +33,7 @@ class Rebuilt:
     alpha: np.ndarray
     count: int
     gone_sq: float = 0.0  # sum of squares of the deployed coefficients whose columns were removed
+    trial: np.ndarray | None = None  # a point closer to the optimum than w^, to measure from
 
     @property
     def sample_weight(self) -> np.ndarray:

@@ -138,9 +138,11 @@ class Watch:
             return self.judge(lower, upper, None, None, near=disc.upper < self.reach)
         return self.judge(lower, upper, *engine.scores(disc, self.X))
 
-    def climb(self, model: Model, methods: Any, gone_sq: float, answer: Answer | None) -> tuple[Answer, str]:
+    def climb(
+        self, model: Model, methods: Any, gone_sq: float, answer: Answer | None, name: str
+    ) -> tuple[Answer, str]:
         """Try methods on a model of the present data until one answers; (what is then known, the last one's name)."""
-        same, name = set_penalty(model.problem.penalty), "Cached"
+        same = set_penalty(model.problem.penalty)
         size = float(model.alpha.shape[0]) * model.row_terms * min(model.alpha.shape[0], model.w.shape[0])
         for method in methods:
             usable = method.applies(model.problem) and method.missing(model, same) is None

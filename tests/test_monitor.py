@@ -262,7 +262,7 @@ def test_long_streams_do_not_drift():
     engine = monitor._engine
     assert isinstance(engine, Committed)
     e = engine.w - engine.columns["v"] / engine.lam
-    exact = Committed(engine.problem, put(model.data.matrix), y, np.ones(N), engine.w, None, N)
+    exact = Committed(engine.problem, put(model.data.matrix), y, np.ones(N), engine.w, engine.w, None, N)
     assert np.all(np.abs(engine.columns["v"] - exact.columns["v"]) <= engine.columns["v_pad"] + exact.columns["v_pad"])
     assert abs(engine.sums.e_e - e @ e) <= engine.sums.e_e_error + exact.sums.e_e_error
     assert abs(engine.sums.e_w - e @ engine.w) <= engine.sums.e_w_error + exact.sums.e_w_error
