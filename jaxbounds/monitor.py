@@ -1,5 +1,6 @@
 """`Monitor`: a deployed model on data that keep changing. Is it still certified, or is it time to retrain?"""
 
+import contextlib
 import os
 import secrets
 import threading
@@ -14,19 +15,14 @@ from jaxbounds.array import put
 from jaxbounds.bounds import Bounds, bound, check_method
 from jaxbounds.certificates import Cached, Curvature, Method, Pass
 from jaxbounds.changes import set_penalty
-from jaxbounds.committed import Committed, committable
-from jaxbounds.host import HostMatrix
+from jaxbounds.committed import Committed
 from jaxbounds.journal import Journal
-from jaxbounds.kinds import AddColumns, Change, Combined, RemoveColumns, SetColumns, SetPenalty
-from jaxbounds.lifetimes import in_slots, moves
-from jaxbounds.matrix import as_matrix
+from jaxbounds.kinds import AddColumns, Change
 from jaxbounds.model import Model
 from jaxbounds.monitor_file import Saved, described, logged, reader_of, restored
-from jaxbounds.overlay import grown
+from jaxbounds.present import Plan, Present
 from jaxbounds.problem import Problem
 from jaxbounds.pytree import in_float64, is_traced
-from jaxbounds.rebuilt import Rebuilt, host_data
-from jaxbounds.shadow import approach
 from jaxbounds.solvers.fit import fit
 from jaxbounds.storage import check_problem, pack, remove_unfinished, unpack, write_atomically
 from jaxbounds.watch import Answer, Push, Watch
@@ -34,7 +30,6 @@ from jaxbounds.watch import Answer, Push, Watch
 _METHODS = (Cached(), Pass(), Curvature())
 _SHARES = (1e-3, 1e-6)  # of the gradient that Newton steps leave, if the first does not answer
 _LOG = 1 << 24  # bytes of log that are worth a new snapshot
-_WHOLE = (SetColumns, AddColumns, RemoveColumns, SetPenalty)  # changes of more than some rows
 
 
 class Monitor:
@@ -93,51 +88,21 @@ class Monitor:
         if model.data is None:
             raise ValueError("model was stored without its data, and a monitor needs them; save it with data=True")
         watch = Watch.of(model, theta, X_watch)
-        data, n = model.data, model.alpha.shape[0]
-        table = Rebuilt(
-            model.problem, host_data(data.matrix), np.array(data.target), np.array(data.weight), np.array(model.w),
-            np.array(model.alpha), n,
-        )  # fmt: skip
-        self._set_up(model, watch, table, np.arange(n), n, methods)
+        self._set_up(model, watch, Present.of(model), methods)
         self._retrain, self._number = _flag(retrain), 0
         self._trail: list[Any] = []
         self._identity = secrets.token_hex(16)
         if path is not None:
             self._start_log(os.fspath(path))
 
-    def _set_up(self, model: Model, watch: Watch, table: Rebuilt, numbers, following: int, methods) -> None:
+    def _set_up(self, model: Model, watch: Watch, present: Present, methods: Sequence[Method] | None) -> None:
         self._lock, self._path, self._journal = threading.RLock(), None, None
         self._methods = _METHODS if methods is None else tuple(methods)
         for method in self._methods:
             check_method(method)
-        self._model, self._watch, self._next = model, watch, following
-        self._place(table, numbers)
-
-    def _place(self, table: Rebuilt, numbers: np.ndarray, matrix: Any = None) -> None:
-        """Take data in compact numbers as the present ones (`matrix`: the same as the library's own layout)."""
-        self._count, self._gone_sq = table.count, table.gone_sq
-        self._numbers, self._alive = np.asarray(numbers, np.int64), table.target.shape[0]
-        self._engine: Any = table
-        if committable(table.problem):
-            trial = table.w if table.trial is None else table.trial
-            matrix = as_matrix(table.X) if matrix is None else matrix
-            self._engine = Committed(
-                table.problem, matrix, table.target, table.weight, table.w, trial, table.alpha, table.count
-            )
-
-    def _table(self) -> tuple[Rebuilt, np.ndarray]:
-        """The present data in compact numbers, and the lifetime numbers of their rows."""
-        engine = self._engine
-        if isinstance(engine, Rebuilt):
-            return engine, self._numbers
-        slots = np.flatnonzero(engine.rows["weight"][: engine.size] > 0)
-        rows = {name: engine.rows[name][slots] for name in ("target", "weight", "alpha")}
-        w = engine.deployed.astype(engine.overlay.dtype)
-        table = Rebuilt(
-            engine.problem, engine.overlay.take(slots), rows["target"], rows["weight"], w, rows["alpha"], self._count,
-            self._gone_sq, engine.w,
-        )  # fmt: skip
-        return table, self._numbers[slots]
+        if not self._methods:
+            raise ValueError("methods is empty; give at least Cached()")
+        self._model, self._watch, self._present = model, watch, present
 
     @property
     def model(self) -> Model:
@@ -148,21 +113,19 @@ class Monitor:
     def rows(self) -> np.ndarray:
         """(n,) lifetime numbers of the present rows, in the order of the present data."""
         with self._lock:
-            if isinstance(self._engine, Rebuilt):
-                return self._numbers.copy()
-            return self._numbers[np.flatnonzero(self._engine.rows["weight"][: self._engine.size] > 0)]
+            return self._present.rows
 
     @property
     def data(self) -> tuple[Any, np.ndarray, np.ndarray]:
         """(X, y, sample_weight) now, copies."""
         with self._lock:
-            table = self._table()[0]
+            table = self._present.table()
             return table.X.copy(), table.target.copy(), table.weight.copy()
 
     @property
     def problem(self) -> Problem:
         """The problem that retraining would solve now."""
-        return put(self._engine.problem)
+        return put(self._present.engine.problem)
 
     @property
     def trail(self) -> tuple[dict[str, Any], ...]:
@@ -172,7 +135,7 @@ class Monitor:
     def bounds(self, method: Method | None = None) -> Bounds:
         """`Bounds` on the model that retraining on the present data would give, in the order of `rows`; O(entries)."""
         with self._lock:
-            model = self._table()[0].model
+            model = self._present.table().model
         return bound(model, set_penalty(model.problem.penalty), method)
 
     @in_float64
@@ -188,108 +151,72 @@ class Monitor:
 
         Raises:
             ValueError, TypeError: the change does not fit; nothing has happened then.
-            OSError: the log could not be written; nothing has happened then.
+            OSError: the log could not be written; nothing has happened then. With retrain=True also if the new model
+                could not be written: the push is then in the log, and the new model deployed in this process only.
         """
         start = time.perf_counter()
         with self._lock:
             plan = self._plan(change)
-            number = self._number + 1
             if self._journal is not None:
-                self._journal.append(*logged(change, number))
+                self._journal.append(*logged(change, self._number + 1))
             self._commit(plan)
-            said = self._say(start, plan[2])
-            if self._journal is not None:
-                self._journal.append({"said": said}, {})
+            said = self._say(start, plan.added)
+            self._log_answer(said)
             self._trail.append(said)
             if self._retrain and said["answer"] is not True:
                 said["retrained"] = True
                 self.refit()
             elif self._journal is not None and self._journal.size > _LOG:
-                self._snapshot()
+                with contextlib.suppress(OSError):  # the log holds everything, and goes on
+                    self._snapshot()
             return Push.of(said)
 
-    def _plan(self, change: Any) -> tuple:
-        """(engine, what it would write, rows added, lifetime numbers, count, alive): nothing is changed yet."""
+    def _plan(self, change: Any) -> Plan:
         if not isinstance(change, Change):
             raise TypeError(f"change must come from set_rows, remove_rows, ..., combine; got {type(change).__name__}")
         if is_traced(change):
             raise TypeError("push runs on the host; call it outside jit, vmap and grad")
-        parts = change.parts()
-        whole = any(isinstance(part, _WHOLE) for part in parts)
-        engine, numbers = self._engine, self._numbers
-        if whole and isinstance(engine, Committed):
-            engine, numbers = self._table()
-        if self._watch.X is not None and any(isinstance(part, AddColumns) for part in parts):
+        if self._watch.X is not None and any(isinstance(part, AddColumns) for part in change.parts()):
             raise ValueError("add_columns: X_watch has no values for new columns; start another monitor after it")
-        if isinstance(engine, Committed):
-            there = engine.rows["weight"][: engine.size] > 0
-        else:
-            there = np.ones(numbers.shape[0], bool)
-        parts = tuple(in_slots(part, numbers[: there.shape[0]], there, self._next) for part in parts)
-        added, gone, uncounted = moves(parts)
-        alive, count = self._alive + added - gone, self._count + added - gone + uncounted
-        if alive < 1:
-            raise ValueError("remove_rows leaves no row at all; keep at least one")
-        now = parts[0] if len(parts) == 1 else Combined(parts)
-        step = engine.plan(now, count) if isinstance(engine, Committed) else engine.after(now, count)
-        return engine, step, added, numbers, count, alive
+        return self._present.plan(change)
 
-    def _commit(self, plan: tuple) -> None:
-        engine, step, added, numbers, count, alive = plan
-        fresh = self._next + np.arange(added)
-        self._next, self._number = self._next + added, self._number + 1
-        if isinstance(engine, Committed):
-            size = engine.size
-            engine.commit(step)
-            self._numbers = grown(numbers, engine.size)
-            self._numbers[size : engine.size] = fresh
-            self._count, self._alive = count, alive
-            if engine.drifted():
-                engine.recompute()
-            if engine.size > 2 * alive + 1024:
-                self._place(*self._table())
-        else:
-            table, kept_rows, kept_columns = step
+    def _commit(self, plan: Plan) -> None:
+        kept_columns = self._present.commit(plan)
+        self._number += 1
+        if kept_columns is not None:
             self._watch = self._watch.without(kept_columns)
-            self._place(table, np.concatenate([numbers[kept_rows], fresh]))
 
     def _say(self, start: float, added: int) -> dict[str, Any]:
         """The record of the push that was just committed."""
         answer, method = self._answer()
+        following = self._present.following
         return {
             "op": "push", "answer": answer.answer, "method": method, "lower": answer.lower, "upper": answer.upper,
-            "open": answer.open, "broken": answer.broken, "rows": [self._next - added, self._next],
+            "open": answer.open, "broken": answer.broken, "rows": [following - added, following],
             "number": self._number, "time": time.time(), "seconds": time.perf_counter() - start, "retrained": False,
         }  # fmt: skip
 
+    def _log_answer(self, said: dict[str, Any]) -> None:
+        if self._journal is not None:
+            with contextlib.suppress(OSError):  # the change is in the log, and `load` asks again
+                self._journal.append({"said": said}, {})
+
     def _answer(self) -> tuple[Answer, str]:
         """Climb the methods until one answers."""
-        rest, answer, name = self._methods, None, "Cached"
-        if isinstance(self._engine, Committed) and isinstance(rest[0], Cached):
-            answer, rest = self._watch.by_disc(self._engine, self._gone_sq), rest[1:]
+        present, watch, rest = self._present, self._watch, self._methods
+        answer, name = None, "Cached"
+        if isinstance(present.engine, Committed) and isinstance(rest[0], Cached):
+            answer, rest = watch.by_disc(present.engine, present.gone_sq), rest[1:]
+            smooth = present.engine.scaled.loss.smoothness is not None
+            if answer.answer is None and rest and isinstance(rest[0], Pass) and smooth:
+                name, rest = "Pass", rest[1:]
+                for engine in present.approach(_SHARES):
+                    answer = answer.and_also(watch.by_disc(engine, present.gone_sq), watch)
+                    if answer.answer is not None:
+                        break
             if answer.answer is not None or not rest:
                 return answer, name
-            if isinstance(rest[0], Pass) and self._engine.scaled.loss.smoothness is not None:
-                answer, name, rest = self._approach(answer), "Pass", rest[1:]
-                if answer.answer is not None or not rest:
-                    return answer, name
-        return self._watch.climb(self._table()[0].model, rest, self._gone_sq, answer, name)
-
-    def _approach(self, answer: Answer) -> Answer:
-        """Measure from a point closer to the present optimum, and go on measuring from it after later pushes.
-
-        The memory is then computed anew: no rounding is left of earlier commits.
-        """
-        table, numbers = self._table()
-        matrix, X, trial = as_matrix(table.X), HostMatrix(table.X), self._engine.w
-        for share in _SHARES:
-            loss, lam = self._engine.scaled.loss, self._engine.lam_now(self._count)
-            trial = approach(loss, X, table.target, table.weight, lam, trial, share)
-            self._place(replace(table, trial=trial), numbers, matrix)
-            answer = answer.and_also(self._watch.by_disc(self._engine, self._gone_sq), self._watch)
-            if answer.answer is not None:
-                break
-        return answer
+        return watch.climb(present.table().model, rest, present.gone_sq, answer, name)
 
     @in_float64
     def refit(self, **options: Any) -> Model:
@@ -302,14 +229,15 @@ class Monitor:
             Model of the present data, in the order of `rows`.
         """
         with self._lock:
-            table, numbers = self._table()
+            table, numbers = self._present.table(), self._present.rows
             options.setdefault("warm_start", table.w if table.trial is None else table.trial)
             problem = put(table.problem)
             model = fit(problem, table.X, table.target, sample_weight=table.sample_weight, **options)
             self._model = model
             self._watch = self._watch.deployed(model)
             w, alpha = np.array(model.w), np.array(model.alpha)
-            self._place(replace(table, problem=problem, w=w, alpha=alpha, gone_sq=0.0, trial=None), numbers)
+            deployed = replace(table, problem=problem, w=w, alpha=alpha, gone_sq=0.0, trial=None)
+            self._present.place(deployed, numbers)
             self._trail.append({"op": "refit", "number": self._number, "time": time.time(), "gap": float(model.gap)})
             if self._journal is not None:
                 self._snapshot()
@@ -330,10 +258,10 @@ class Monitor:
                 self._write(path, logged=False)
 
     def _write(self, path: str | os.PathLike[str], logged: bool) -> None:
-        table, numbers = self._table()
+        present = self._present
         saved = Saved(
-            self._model, table, numbers, self._watch, self._next, self._number, self._retrain, self._identity, logged,
-            self._trail,
+            self._model, present.table(), present.rows, self._watch, present.following, self._number, self._retrain,
+            self._identity, logged, self._trail,
         )  # fmt: skip
         content, arrays = described(saved)
         write_atomically(path, lambda file: pack(file, "monitor", content, arrays))
@@ -381,7 +309,7 @@ class Monitor:
             except (ValueError, TypeError, KeyError, AssertionError) as error:
                 raise ValueError(f"path: {path} cannot be read: it {error}") from error
         monitor = cls.__new__(cls)
-        monitor._set_up(saved.model, saved.watch, saved.table, saved.numbers, saved.next, methods)
+        monitor._set_up(saved.model, saved.watch, Present(saved.table, saved.numbers, saved.next), methods)
         monitor._number, monitor._trail = saved.number, saved.trail
         monitor._retrain, monitor._identity = saved.retrain, saved.identity
         if saved.logged:
@@ -398,6 +326,7 @@ class Monitor:
         """Commit what the log holds beyond the snapshot; a last push whose answer was not written is asked again."""
         assert self._journal is not None
         records: Any = self._journal.records[1:]
+        added = 0
         for content, arrays in records:
             if "said" in content:
                 if content["said"]["number"] == self._number > self._answered():
@@ -407,11 +336,13 @@ class Monitor:
                 continue  # the snapshot came later
             if content["number"] != self._number + 1:
                 raise ValueError(f"path: the log {self._journal.path} misses push {self._number + 1}")
-            self._commit(self._plan(reader_of(content, arrays)))
+            plan = self._plan(reader_of(content, arrays))
+            added = plan.added
+            self._commit(plan)
         self._journal.records = self._journal.records[:1]
         if self._number > self._answered():
-            said = self._say(time.perf_counter(), 0)
-            self._journal.append({"said": said}, {})
+            said = self._say(time.perf_counter(), added)
+            self._log_answer(said)
             self._trail.append(said)
 
     def _answered(self) -> int:

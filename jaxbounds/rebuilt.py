@@ -77,6 +77,7 @@ class Rebuilt:
         gone_sq = self.gone_sq + float(np.sum(self.w[~kept_columns].astype(np.float64) ** 2))
         columns = np.concatenate([np.flatnonzero(kept_columns), d + np.arange(added)])
         problem = replace(self.problem, penalty=put(edit.penalty.take(columns)))
+        problem.check()
         fresh = Rebuilt(problem, X, y, np.asarray(weight), w, np.zeros(y.shape[0]), count, gone_sq)
         if problem.loss.smoothness is None:
             alpha = np.asarray(problem.loss.dual(problem.loss.coordinate(X @ w.astype(np.float64), y), y)).copy()

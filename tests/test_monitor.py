@@ -118,7 +118,7 @@ def test_other_problems_and_changes_rebuild_the_memory(loss, intercept, l1):
         said, count = monitor.push(change), count + more
         if not intercept:
             check(monitor, said, loss, count, lam, "mean", l1=l1)
-    table = monitor._table()[0]
+    table = monitor._present.table()
     bounds = monitor.bounds(jb.Cached())
     assert float(bounds.distance.lower) - 1e-12 <= said.upper and table.count == count
     assert monitor.bounds().model.alpha.shape == monitor.rows.shape
@@ -259,7 +259,7 @@ def test_long_streams_do_not_drift():
         monitor.push(jb.set_elements([row], [k % D], [1e3 * rng.normal()]))
         monitor.push(jb.set_targets([row], [-y[row]]))
         monitor.push(jb.set_rows([row], X[row][None, :], [y[row]]))
-    engine = monitor._engine
+    engine = monitor._present.engine
     assert isinstance(engine, Committed)
     e = engine.w - engine.columns["v"] / engine.lam
     exact = Committed(engine.problem, put(model.data.matrix), y, np.ones(N), engine.w, engine.w, None, N)
@@ -278,7 +278,7 @@ def test_rows_that_come_and_go_leave_no_memory_behind():
     for _ in range(60):
         rows = monitor.push(jb.add_rows(rng.normal(size=(50, D)), np.sign(rng.normal(size=50)))).rows
         monitor.push(jb.remove_rows(np.arange(*rows)))
-    assert monitor._engine.size < 2 * N + 1024 + 100 and monitor.rows.tolist() == list(range(N))
+    assert monitor._present.engine.size < 2 * N + 1024 + 100 and monitor.rows.tolist() == list(range(N))
 
 
 @in_float64
