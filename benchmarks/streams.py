@@ -19,8 +19,11 @@ import scipy.sparse as sp
 from _record import finish, parser, table
 
 import jaxbounds as jb
+from jaxbounds.committed import Committed
+from jaxbounds.matrix import as_matrix
+from jaxbounds.pytree import in_float64
 
-TOL, TOL_TRUTH, SAMPLES = 1e-10, 1e-13, 8
+TOL, TOL_TRUTH = 1e-10, 1e-13
 SHARE = 0.05  # theta over the norm of w
 Stream = tuple[jb.Problem, object, np.ndarray, Iterator, object]  # problem, X, y, changes, rows to watch
 
@@ -132,16 +135,18 @@ def treebank(folder: Path, group: int) -> Stream:
 
 
 STREAMS = {
-    "breast cancer": (cancer, 1, ("theta", "labels")),
-    "electricity": (electricity, 48, ("theta", "labels")),
-    "airports": (airports, 5, ("theta",)),
-    "treebank": (treebank, 20, ("theta", "labels")),
+    "breast cancer": (cancer, 1, ("theta", "labels"), 20),
+    "electricity": (electricity, 48, ("theta", "labels"), 8),
+    "airports": (airports, 5, ("theta",), 8),
+    "treebank": (treebank, 20, ("theta", "labels"), 3),
 }
+MOST = {("treebank", "labels"): 200}  # pushes; the other streams run to their end
+GROWTH = (100_000, 1_000_000, 10_000_000)
 
 
 def replay(name: str, folder: Path, watch: str, most: int | None = None) -> dict:
     """One stream through one monitor."""
-    make, group, _ = STREAMS[name]
+    make, group, _, samples = STREAMS[name]
     problem, X, y, changes, watched = make(folder, group)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a gap that stays above the tolerance is part of the bounds
@@ -149,7 +154,7 @@ def replay(name: str, folder: Path, watch: str, most: int | None = None) -> dict
         theta = SHARE * float(np.linalg.norm(model.w)) if watch == "theta" else None
         monitor = jb.Monitor(model, theta, X_watch=None if theta else watched)
         changes = list(changes)[:most]
-        checked = set(np.unique(np.linspace(0, len(changes) - 1, SAMPLES).astype(int)).tolist())
+        checked = set(np.unique(np.linspace(0, len(changes) - 1, samples).astype(int)).tolist())
         said, violations, retraining, methods = [], 0, [], {}
         for k, change in enumerate(changes):
             push = monitor.push(change)
@@ -193,6 +198,31 @@ def wrong(monitor: jb.Monitor, push: jb.Push, theta, watched) -> int:
     return int(bad or np.sum(changed & sure) > push.broken + push.open or np.sum(changed | ~sure) < push.broken)
 
 
+@in_float64
+def growth(n: int) -> dict:
+    """Microseconds to plan, commit and certify 128 scattered elements in n rows of 4 entries, d = 1,000."""
+    rng, d = np.random.default_rng(0), 1000
+    columns = rng.integers(0, d // 4, 4 * n).astype(np.int32) + np.tile(np.arange(4, dtype=np.int32) * (d // 4), n)
+    X = sp.csr_array((rng.normal(size=4 * n), columns, np.arange(0, 4 * n + 1, 4)), shape=(n, d))
+    y, w = np.sign(rng.normal(size=n)), np.zeros(d)
+    problem = jb.Problem(jb.losses.logistic(), jb.penalties.l2(1e-2))
+    memory = Committed(problem, as_matrix(X), y, np.ones(n), w, w, None, n)
+    times = []
+    for _ in range(60):
+        rows = rng.choice(n, 128, replace=False) if n < 10**6 else np.unique(rng.integers(0, n, 128))
+        change = jb.set_elements(rows, rng.integers(0, d, rows.size), rng.normal(size=rows.size))
+        marks = [time.perf_counter()]
+        step = memory.plan(change, n)
+        marks.append(time.perf_counter())
+        memory.commit(step)
+        marks.append(time.perf_counter())
+        memory.disc()
+        marks.append(time.perf_counter())
+        times.append(np.diff(marks))
+    plan, commit, disc = 1e6 * np.median(times[10:], axis=0)
+    return {"n": n, "plan": round(plan), "commit": round(commit), "disc": round(disc)}
+
+
 def report(payload: dict) -> str:
     """The section of RESULTS.md."""
 
@@ -212,7 +242,13 @@ def report(payload: dict) -> str:
 The monitor retrains (tolerance {TOL:g}) whenever a push is not certified. "wrong" counts pushes, among those for \
 which the model was retrained for the comparison, that the retrained model contradicts.
 
-{table(head, [row(p) for p in payload["streams"]])}"""
+{table(head, [row(p) for p in payload["streams"]])}
+
+A change of 128 scattered elements in n rows of 4 entries, d = 1,000, median microseconds: checking it and computing \
+what it writes, committing that to the memory, and the certificate of all changes so far.
+
+{table(["n", "plan", "commit", "certificate"], [[f"{p['n']:,}", *(str(p[k]) for k in ("plan", "commit", "disc"))]
+                                                for p in payload["growth"]])}"""
 
 
 def main() -> None:
@@ -224,9 +260,9 @@ def main() -> None:
     runs = [("breast cancer", "theta")] if options.smoke else [(n, w) for n, s in STREAMS.items() for w in s[2]]
     found = []
     for name, watch in runs:
-        found.append(replay(name, folder, watch, 20 if options.smoke else None))
+        found.append(replay(name, folder, watch, 20 if options.smoke else MOST.get((name, watch))))
         print(found[-1], flush=True)
-    payload = {"streams": found}
+    payload = {"streams": found, "growth": [growth(n) for n in (GROWTH[:1] if options.smoke else GROWTH)]}
     finish("streams", payload, options)
     print(report(payload))
     if any(p["violations"] for p in found):

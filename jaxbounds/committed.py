@@ -20,7 +20,7 @@ import numpy as np
 
 from jaxbounds.array import put, to_host
 from jaxbounds.certificates.four_point import shrunk_ball
-from jaxbounds.edit import prepare, scalar_l2
+from jaxbounds.edit import bucket, prepare, scalar_l2
 from jaxbounds.host import host_matrix
 from jaxbounds.kinds import Change, Combined, SetElements, SetTargets
 from jaxbounds.matrix import Matrix
@@ -189,13 +189,12 @@ class Committed:
         at = new * self.w[cols][col]
         terms = max(self.sums.terms, int(np.bincount(slot, new != 0, R).max(initial=1)))
         score, size = by_row(at), up(by_row(np.abs(at)), terms)
-        q, alpha_old = loss.coordinate(score, target), self._old("alpha", rows)
-        ref, alpha = q, loss.dual(q, target)
+        alpha_old = self._old("alpha", rows)
+        alpha, ref, fenchel, square = self._duals(score, size, target, terms)
         if loss.smoothness is None:  # any other than the old alpha would put F where none was
             kept = rows < n
-            alpha, ref = np.where(kept, alpha_old, alpha), np.where(kept, self._old("ref", rows), q)
-        pad = coordinate_pad(q, score_pad(size, terms))
-        fenchel, square = fenchel_bounds(loss, q, pad, alpha, target, known_ref(loss, self.scaled.penalty, ref))
+            alpha, ref = np.where(kept, alpha_old, alpha), np.where(kept, self._old("ref", rows), ref)
+            _, _, fenchel, square = self._duals(score, size, target, terms, alpha, ref)
 
         weight_old = self._old("weight", rows)
         was = weight_old * loss.orientation(self._old("target", rows, 1.0)) * alpha_old
@@ -220,6 +219,20 @@ class Committed:
         kept = (new != 0) & live[slot]
         contents = slot[kept], cols[col[kept]].astype(np.int32), new[kept].astype(self.overlay.dtype)
         return Step(rows, contents, row_values, cols, {"v": v, "v_pad": v_pad}, sums, count)
+
+    def _duals(self, score, size, target, terms: int, alpha=None, ref=None) -> list[np.ndarray]:
+        """(alpha, ref, FY, (alpha - a)^2) at scores known within rounding; alpha = a(w) by default."""
+        loss, R = self.scaled.loss, score.shape[0]
+        if loss.defined_by_ref:  # users' functions are compiled: few shapes
+            more = bucket(R) - R
+            score, size, target = np.pad(score, (0, more)), np.pad(size, (0, more)), np.pad(target, (0, more), "edge")
+            alpha, ref = (None if x is None else np.pad(x, (0, more), "edge") for x in (alpha, ref))
+        q = loss.coordinate(score, target)
+        ref = q if ref is None else ref
+        alpha = loss.dual(q, target) if alpha is None else alpha
+        pad = coordinate_pad(q, score_pad(size, terms))
+        found = fenchel_bounds(loss, q, pad, alpha, target, known_ref(loss, self.scaled.penalty, ref))
+        return [np.asarray(x)[:R] for x in (alpha, ref, *found)]
 
     def _entries(self, change: Change) -> tuple:
         """(rows, columns, row slot, column slot, old, new, target, weight): touched rows with all their entries."""

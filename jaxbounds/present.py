@@ -91,10 +91,11 @@ class Present:
     def plan(self, change: Change) -> Plan:
         """Check a change, which names rows by their lifetime numbers, and find what it writes."""
         parts = change.parts()
-        engine, numbers, there = self.engine, self.numbers, self.there()
+        engine, numbers = self.engine, self.numbers
         if isinstance(engine, Committed) and any(isinstance(part, _WHOLE) for part in parts):
-            engine, numbers, there = self.table(), self.rows, np.ones(self.alive, bool)
-        parts = tuple(self._in_slots(part, numbers[: there.shape[0]], there) for part in parts)
+            engine, numbers = self.table(), self.rows
+        size, weight = (engine.size, engine.rows["weight"]) if isinstance(engine, Committed) else (self.alive, None)
+        parts = tuple(self._in_slots(part, numbers[:size], weight) for part in parts)
         left = [part for part in parts if isinstance(part, RemoveRows)]
         added = sum(part.matrix.shape[0] for part in parts if isinstance(part, AddRows))
         alive = self.alive + added - sum(part.rows.shape[0] for part in left)
@@ -105,13 +106,15 @@ class Present:
         step = engine.plan(now, count) if isinstance(engine, Committed) else engine.after(now, count)
         return Plan(engine, step, numbers, added, count, alive)
 
-    def _in_slots(self, part: Any, numbers: np.ndarray, there: np.ndarray) -> Change:
-        """A part of a change with positions among `numbers` in place of lifetime numbers."""
+    def _in_slots(self, part: Any, numbers: np.ndarray, weight: np.ndarray | None) -> Change:
+        """A part of a change with positions among `numbers` in place of lifetime numbers; dead rows have weight 0."""
         if not hasattr(part, "rows"):
             return part
         rows = np.asarray(part.rows).astype(np.int64)
         slots = np.minimum(np.searchsorted(numbers, rows), numbers.shape[0] - 1)
-        found = (numbers[slots] == rows) & there[slots]
+        found = numbers[slots] == rows
+        if weight is not None:
+            found &= weight[slots] > 0
         if not found.all():
             k = int(np.argmin(found))
             known = 0 <= rows[k] < self.following

@@ -283,10 +283,11 @@ def load(path: str | os.PathLike[str], problem: Problem | None = None) -> Model:
             content, arrays = unpack(file, "model")
             return read_model(content, arrays, problem)
         except (ValueError, TypeError, AssertionError) as error:
-            raise ValueError(f"path: {os.fspath(path)} {_reason(error)}") from error
+            raise ValueError(f"path: {os.fspath(path)} {reason(error)}") from error
 
 
-def _reason(error: Exception) -> str:
+def reason(error: Exception) -> str:
+    """What is wrong with a file, in words that follow its name."""
     text = str(error)
     return text if text.startswith(("is ", "has ", "holds ")) else f"cannot be read: {text}"
 
