@@ -308,6 +308,11 @@ class Committed:
         sums, ratio = self.sums, self.lam_now(self.count) / self.lam
         return sums.e_e_error > _DRIFT * sums.e_e or not 0.5 < ratio < 2.0
 
+    def overflowed(self) -> bool:
+        """Whether numbers too large for floats went in: nothing is certain then, and no sum ever comes back."""
+        sums = self.sums
+        return not np.isfinite([sums.fenchel, sums.sigma_sq, sums.e_e, sums.e_w, sums.e_b, sums.pad_sq]).all()
+
     @in_float64
     def recompute(self) -> None:
         """Sum over all columns again, at the present lam: O(d)."""

@@ -138,7 +138,7 @@ class Present:
         self.count, self.alive = plan.count, plan.alive
         if engine.drifted():
             engine.recompute()
-        if engine.size > 2 * plan.alive + 1024:
+        if engine.size > 2 * plan.alive + 1024 or engine.overflowed():
             self.place(self.table(), self.rows)
         return None
 

@@ -144,6 +144,22 @@ def test_other_problems_and_changes_rebuild_the_memory(loss, intercept, l1):
     assert monitor.bounds().model.alpha.shape == monitor.rows.shape
 
 
+def test_points_that_follow_the_optimum_answer_sharply():
+    """Where the first ball does not decide, Newton steps on the host do, and later pushes measure from there."""
+    rng = np.random.default_rng(7)
+    model, count, methods = trained(3), N, []
+    watched = rng.normal(size=(6, D))
+    monitor = jb.Monitor(model, theta=0.4, X_watch=watched, methods=[jb.Cached(), jb.Pass()])
+    for kind in KINDS * 3:
+        change, more = draw(kind, monitor.rows, "logistic", rng)
+        said, count = monitor.push(change), count + more
+        apart = check(monitor, said, "logistic", count, 0.3, "mean", watched)
+        assert said.answer is not None
+        assert said.method == "Cached" or said.upper - said.lower < 0.1 * apart
+        methods.append(said.method)
+    assert {"Cached", "Pass"} == set(methods) and monitor.model is model
+
+
 def test_columns_come_and_go():
     rng = np.random.default_rng(6)
     X, y, lam = rng.normal(size=(N, D)), np.sign(rng.normal(size=N)), 0.2
@@ -290,6 +306,18 @@ def test_long_streams_do_not_drift():
     last = monitor.push(jb.set_weights([0], [1.0])).upper
     assert last < 1e-8 and first < 1e-8
     assert engine.overlay.cols.shape[0] < 20_000  # old contents are swept
+
+
+@pytest.mark.parametrize("loss", ["logistic", "squared"])
+def test_overflow_decides_nothing_and_passes(loss):
+    rng, lam = np.random.default_rng(3), 0.3
+    X, y = rng.normal(size=(N, D)), targets(loss, N, rng)
+    w = optimum(loss, X, y, np.ones(N), N, lam, "mean")[0]
+    model = model_at(jb.Problem(LOSSES[loss][0](), jb.penalties.l2(lam)), X, y, np.ones(N), w)
+    monitor = jb.Monitor(model, 0.1, methods=[jb.Cached()])
+    for size in (1e100, 1e160, 1e308):
+        assert monitor.push(jb.set_elements([3, 5], [0, 0], [size, -size])).answer is not True
+        assert monitor.push(jb.set_rows([3, 5], X[[3, 5]], y[[3, 5]])).upper < 1e-6
 
 
 def test_rows_that_come_and_go_leave_no_memory_behind():
