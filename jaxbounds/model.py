@@ -126,6 +126,28 @@ class Model:
         """The same model without its data matrix; a change must then bring its `old_values`."""
         return replace(self, data=None)
 
+    def save(self, path, data: bool = True) -> None:
+        """Write the model to a sealed .npz file, whole or not at all: an old file stays until the new one is on disk.
+
+        Args:
+            path: the file, written under exactly this name. data: False to leave the training data out, as
+                `without_data` does.
+
+        Raises:
+            OSError: the file cannot be written; the old one is then still there.
+
+        Example:
+            >>> import os, tempfile, numpy as np, jaxbounds as jb
+            >>> problem = jb.Problem(jb.losses.squared(), jb.penalties.l2(1.0))
+            >>> path = os.path.join(tempfile.mkdtemp(), "model.npz")
+            >>> jb.fit(problem, np.eye(2), np.ones(2)).save(path, data=False)
+            >>> jb.load(path).data is None
+            True
+        """
+        from jaxbounds.storage import save_model  # it needs every class that a model is made of
+
+        save_model(self, path, data)
+
 
 def score_pad(score_abs, terms: int):
     """Bound on the rounding error of a score."""

@@ -1,0 +1,132 @@
+"""What a monitor's file and the records of its log hold."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from jaxbounds.array import put
+from jaxbounds.host import HostMatrix
+from jaxbounds.kinds import Change
+from jaxbounds.matrix import Dense, Sparse, as_matrix
+from jaxbounds.model import Model
+from jaxbounds.penalties import Penalty
+from jaxbounds.problem import Problem, as_sample_weight, as_targets, as_vector
+from jaxbounds.rebuilt import Rebuilt, host_data
+from jaxbounds.storage import Reader, check_model, encode, has_functions
+from jaxbounds.watch import Watch
+
+_TABLE = ("target", "weight", "w", "alpha")
+
+
+@dataclass(frozen=True, eq=False)
+class Saved:
+    """A monitor, taken apart."""
+
+    model: Model
+    table: Rebuilt
+    numbers: np.ndarray
+    watch: Watch
+    next: int
+    number: int
+    retrain: bool
+    identity: str
+    logged: bool
+    trail: list
+
+
+def described(saved: Saved) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """(content, arrays) of a monitor's file."""
+    arrays: dict[str, np.ndarray] = {}
+    table, watch = saved.table, saved.watch
+    content = {
+        "model": encode(saved.model.without_data(), "model", arrays),
+        "penalty": encode(table.problem.penalty, "penalty", arrays),
+        "X": encode(as_matrix(table.X), "X", arrays),
+        "table": {name: encode(getattr(table, name), f"table.{name}", arrays) for name in _TABLE},
+        "count": table.count,
+        "gone_sq": table.gone_sq,
+        "numbers": encode(saved.numbers, "numbers", arrays),
+        "theta": watch.theta,
+        "X_watch": None if watch.X is None else encode(as_matrix(watch.X.values), "X_watch", arrays),
+        "labels": encode(watch.labels, "labels", arrays),
+        "reach": watch.reach,
+    }
+    if has_functions(content["penalty"]):
+        if table.problem.penalty is not saved.model.problem.penalty:
+            _same_functions(saved.model.problem.penalty, table.problem.penalty)
+        _drop(arrays, "penalty")
+        content["penalty"] = None
+    for name in ("next", "number", "retrain", "identity", "logged", "trail"):
+        content[name] = getattr(saved, name)
+    return content, arrays
+
+
+def _same_functions(old: Penalty, new: Penalty) -> None:
+    """A penalty of the user's is only saved as part of the model's problem."""
+    before: dict[str, np.ndarray] = {}
+    after: dict[str, np.ndarray] = {}
+    same = encode(old, "p", before) == encode(new, "p", after) and before.keys() == after.keys()
+    if not same or any(not np.array_equal(before[name], after[name]) for name in before):
+        raise ValueError("the present penalty holds functions of yours, which no file can; refit first")
+
+
+def _drop(arrays: dict[str, np.ndarray], prefix: str) -> None:
+    for name in [name for name in arrays if name.split(".")[0] == prefix]:
+        del arrays[name]
+
+
+def restored(content: dict[str, Any], arrays: dict[str, np.ndarray], problem: Problem | None) -> Saved:
+    """The monitor that `described` has written; ValueError for what it cannot have written."""
+    reader = Reader(arrays, problem)
+    model = reader.decode(content["model"])
+    if not isinstance(model, Model):
+        raise ValueError("holds no model")
+    check_model(model)
+    model = put(model)
+    penalty = model.problem.penalty if content["penalty"] is None else put(reader.decode(content["penalty"]))
+    matrix = reader.decode(content["X"])
+    if not isinstance(penalty, Penalty) or not isinstance(matrix, Dense | Sparse):
+        raise ValueError("holds no penalty or no data")
+    table: dict[str, Any] = {name: reader.decode(content["table"][name]) for name in _TABLE}
+    numbers, following = reader.decode(content["numbers"]), int(content["next"])
+    (n, d), X = matrix.shape, host_data(as_matrix(matrix))
+    as_targets(model.problem.loss, table["target"], n)
+    as_sample_weight(table["weight"], n)
+    as_vector(table["w"], d, "w")
+    as_vector(table["alpha"], n, "alpha")
+    rising = numbers.shape == (n,) and numbers.dtype == np.int64 and (np.diff(numbers, prepend=-1) > 0).all()
+    if not rising or numbers[-1] >= following:
+        raise ValueError("holds impossible row numbers")
+    kept = replace(model.problem, penalty=penalty)
+    now = Rebuilt(kept, X, count=int(content["count"]), gone_sq=float(content["gone_sq"]), **table)
+    watch = Watch(content["theta"], None)
+    labels = reader.decode(content["labels"])
+    if content["X_watch"] is not None:
+        rows = host_data(as_matrix(reader.decode(content["X_watch"])))
+        if rows.shape != (labels.shape[0], d):
+            raise ValueError("holds X_watch of another shape")
+        watch = Watch(content["theta"], HostMatrix(rows), labels, float(content["reach"]))
+    if set(arrays) != reader.used:
+        raise ValueError(f"holds unknown arrays: {', '.join(sorted(set(arrays) - reader.used))}")
+    return Saved(
+        model, now, numbers, watch, following, int(content["number"]), content["retrain"], content["identity"],
+        content["logged"], content["trail"],
+    )  # fmt: skip
+
+
+def logged(change: Change, number: int) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """(content, arrays) of the record of a push."""
+    arrays: dict[str, np.ndarray] = {}
+    tree = encode(change, "change", arrays)
+    if has_functions(tree):
+        raise ValueError("set_penalty: a function of yours cannot be logged; use a monitor without path")
+    return {"number": number, "change": tree}, arrays
+
+
+def reader_of(content: dict[str, Any], arrays: dict[str, np.ndarray]) -> Change:
+    """The change of a record."""
+    change = put(Reader(arrays).decode(content["change"]))
+    if not isinstance(change, Change):
+        raise ValueError("path: the log holds a record without a change")
+    return change
