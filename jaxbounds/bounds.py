@@ -11,7 +11,8 @@ from jaxbounds.array import on_host, put, to_host, xp
 from jaxbounds.batches import Flat
 from jaxbounds.certificates import Cached, Method
 from jaxbounds.certificates.unpenalised import certify_with_intercept, check_intercept
-from jaxbounds.host import matrix_of, on_device
+from jaxbounds.host import on_device
+from jaxbounds.inputs import numbered, rows_of
 from jaxbounds.kinds import Change, SetPenalty
 from jaxbounds.model import Model
 from jaxbounds.problem import Problem
@@ -197,8 +198,8 @@ class Bounds:
         return _compact(edit.cols_where(edit.col_removed))
 
     def _scores(self, X):
-        matrix = matrix_of(X, on_host(self.model, self.parts, X))
         d = self.parts[0][0].d
+        matrix = rows_of(self.model, X, d, on_host(self.model, self.parts, X))
         if matrix.shape[1] != d:
             raise ValueError(f"X must have {d} columns (old and added ones), got {matrix.shape[1]}")
         return _evaluate(self, "scores", matrix)
@@ -333,6 +334,7 @@ def bound(model: Model, change: Change, method: Method | None = None) -> Bounds:
         raise TypeError(f"model must come from fit, got {type(model).__name__}")
     if not isinstance(change, Change):
         raise TypeError(f"change must come from set_rows, remove_rows, ..., combine; got {type(change).__name__}")
+    change = numbered(model, change)
     method = check_method(Cached() if method is None else method, model.problem, change)
     if (missing := method.missing(model, change)) is not None:
         raise ValueError(missing)
