@@ -33,6 +33,7 @@ from jaxbounds.left_out import (
 from jaxbounds.model import Model
 from jaxbounds.penalty_path import Path, PenaltySweep, fit_path, penalty_sweep
 from jaxbounds.problem import Problem
+from jaxbounds.progress import progress
 from jaxbounds.solvers.fit import FitWarning, fit, refit
 from jaxbounds.status import Status
 from jaxbounds.sweeps import EachBounds, bound_each
@@ -55,8 +56,8 @@ __all__ = [
     "WorstCase", "add_columns", "add_rows", "attack_relabel", "attack_removal", "best_penalty", "bound", "bound_each",
     "certificates", "combine", "cross_validate", "decide", "each_penalty", "each_row_removed", "each_target_flipped",
     "find_label_errors", "fit", "fit_path", "from_sklearn", "influence", "largest_certified_relabel",
-    "largest_certified_removal", "leave_one_out", "load_svmlight", "losses", "penalties", "penalty_sweep", "rank_rows",
-    "refit", "remove_columns", "remove_rows", "set_columns", "set_elements", "set_penalty", "set_rows", "set_targets",
-    "set_weights", "solvers", "stack", "testing", "with_factor", "worst_case_relabel", "worst_case_relabels",
+    "largest_certified_removal", "leave_one_out", "load_svmlight", "losses", "penalties", "penalty_sweep", "progress",
+    "rank_rows", "refit", "remove_columns", "remove_rows", "set_columns", "set_elements", "set_penalty", "set_rows",
+    "set_targets", "set_weights", "solvers", "stack", "testing", "with_factor", "worst_case_relabel", "worst_case_relabels",
     "worst_case_removal", "worst_case_removals",
 ]  # fmt: skip

@@ -11,6 +11,7 @@ from jaxbounds.array import on_host, put, to_host, xp
 from jaxbounds.batches import Flat
 from jaxbounds.certificates import Cached, Method
 from jaxbounds.certificates.unpenalised import certify_with_intercept, check_intercept
+from jaxbounds.display import html, text
 from jaxbounds.host import on_device
 from jaxbounds.inputs import numbered, rows_of
 from jaxbounds.kinds import Change, SetPenalty
@@ -228,6 +229,7 @@ def _flatten(bounds: Bounds):
 
 jax.tree_util.register_pytree_node(Bounds, _flatten, lambda _, children: Bounds(*children))
 Bounds.__reduce__ = reduce  # type: ignore[method-assign]
+Bounds.__repr__, Bounds._repr_html_ = text, html  # type: ignore[attr-defined]
 
 
 def _evaluate(bounds: Bounds, what: str, *args):

@@ -11,6 +11,7 @@ import numpy as np
 from jaxbounds.bounds import Bounds, Interval, bound, labels_of, problem_after
 from jaxbounds.certificates import Cached, Curvature, Method, Partial, Pass, SelfConcordant
 from jaxbounds.changes import set_penalty
+from jaxbounds.display import html, text
 from jaxbounds.host import HostMatrix, matrix_of
 from jaxbounds.inputs import numbered, rows_of
 from jaxbounds.kinds import Change
@@ -158,6 +159,7 @@ class Decision:
     status: str
 
 
+Decision.__repr__, Decision._repr_html_ = text, html  # type: ignore[attr-defined]
 _SECONDS: dict[str, float] = {}  # past seconds of a unit of work, by rung
 
 

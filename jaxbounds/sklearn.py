@@ -1,5 +1,6 @@
 """Estimators in scikit-learn's manner that answer what-if questions: `BoundedClassifier`, `BoundedRegressor`."""
 
+import warnings
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +15,8 @@ from jaxbounds.inputs import Inputs
 from jaxbounds.kinds import Change, Combined
 from jaxbounds.names import Named, resolved
 from jaxbounds.problem import Problem
-from jaxbounds.solvers.fit import fit
+from jaxbounds.solvers.fit import FitWarning, fit
+from jaxbounds.status import Status
 from jaxbounds.what_if import WhatIf
 
 try:
@@ -32,10 +34,10 @@ _FLOATS: Any = (np.float64, np.float32)
 def _validated(estimator: Any, *data: Any, **options: Any) -> Any:
     """scikit-learn's check of X and y, which also keeps the names and the number of the columns."""
     options |= {"accept_sparse": "csr", "dtype": _FLOATS}
-    if hasattr(estimator, "_validate_data"):  # until scikit-learn 1.5
+    try:
+        from sklearn.utils.validation import validate_data
+    except ImportError:  # until scikit-learn 1.5
         return estimator._validate_data(*data, **options)
-    from sklearn.utils.validation import validate_data
-
     return validate_data(estimator, *data, **options)
 
 
@@ -144,12 +146,18 @@ class _Bounded(BaseEstimator):
             X, targets, weight = X[kept], [target[kept] for target in targets], weight[kept]
         names, models = self._names(), []
         for target in targets:
-            model = fit(problem, X, target, sample_weight=weight, tol=self.tol, solver=self.solver,
-                        max_steps=self.max_steps)  # fmt: skip
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", FitWarning)  # said once for all models below
+                model = fit(problem, X, target, sample_weight=weight, tol=self.tol, solver=self.solver,
+                            max_steps=self.max_steps)  # fmt: skip
             if names is not None:
                 model = replace(model, inputs=put(Inputs((), (), X.shape[1], names=names)))
             models.append(model)
         self.models_ = tuple(models)
+        early = [Status(int(model.status)) for model in models if int(model.status) != Status.CONVERGED]
+        if early:
+            warnings.warn(f"{len(early)} of {len(models)} models stopped early. {early[0].advice}", FitWarning,
+                          stacklevel=3)  # fmt: skip
         self.n_iter_ = max(1, *(int(model.n_steps) for model in models))
         self._set_coefficients()
 

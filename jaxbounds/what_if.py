@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from jaxbounds.bounds import Bounds, Interval
+from jaxbounds.display import html, text
 from jaxbounds.status import Status
 
 
@@ -103,3 +104,6 @@ class WhatIf:
         ax.set_xlabel("coefficient")
         ax.legend(frameon=False, fontsize="small")
         return ax
+
+
+WhatIf.__repr__, WhatIf._repr_html_ = text, html  # type: ignore[attr-defined]
