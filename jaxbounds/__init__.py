@@ -58,6 +58,6 @@ __all__ = [
     "find_label_errors", "fit", "fit_path", "from_sklearn", "influence", "largest_certified_relabel",
     "largest_certified_removal", "leave_one_out", "load_svmlight", "losses", "penalties", "penalty_sweep", "progress",
     "rank_rows", "refit", "remove_columns", "remove_rows", "set_columns", "set_elements", "set_penalty", "set_rows",
-    "set_targets", "set_weights", "solvers", "stack", "testing", "with_factor", "worst_case_relabel", "worst_case_relabels",
-    "worst_case_removal", "worst_case_removals",
+    "set_targets", "set_weights", "solvers", "stack", "testing", "with_factor", "worst_case_relabel",
+    "worst_case_relabels", "worst_case_removal", "worst_case_removals",
 ]  # fmt: skip

@@ -2,7 +2,8 @@
 
 import dataclasses
 import functools
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ParamSpec
 
 import jax
 import numpy as np
@@ -19,6 +20,8 @@ from jaxbounds.model import Model
 from jaxbounds.problem import Problem
 from jaxbounds.pytree import in_float64, is_traced, pytree, reduce
 from jaxbounds.status import Status
+
+P = ParamSpec("P")
 
 
 @pytree
@@ -60,11 +63,11 @@ def publish(lower, upper, wide: bool) -> Interval:
     return Interval(np.asarray(lower), np.asarray(upper))
 
 
-def published(method):
+def published(method: Callable[P, Any]) -> Callable[P, Interval]:
     """Run in float64 and publish the interval in the caller's precision."""
 
     @functools.wraps(method)
-    def wrapped(*args, **kwargs) -> Interval:
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> Interval:
         wide = jax.dtypes.canonicalize_dtype(np.float64) == np.float64
         with jax.enable_x64(True), np.errstate(all="ignore"):
             lower, upper = method(*args, **kwargs)

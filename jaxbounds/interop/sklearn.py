@@ -101,7 +101,8 @@ def from_sklearn(estimator: Any, X, y, sample_weight=None) -> Model:
             f"X has {width} columns, but this {kind} was fitted on {coef.size}; pass the X it was fitted on"
         )
     names = getattr(whole, "feature_names_in_", None)
-    matrix = as_matrix(whole[:-1].transform(X) if first else _in_order(X, names))
+    X = _in_order(X, names)
+    matrix = as_matrix(whole[:-1].transform(X) if first else X)
     n = matrix.shape[0]
     w, constant = as_vector(coef.ravel(), width, "estimator.coef_"), None
     if estimator.fit_intercept and not problem.intercept:
