@@ -156,7 +156,7 @@ def _dense(matrix: Any) -> Any:
 
 def read(model: Any, change: Any) -> Any:
     """A change as its user wrote it, in the numbers and units of the model's own data."""
-    inputs = model.inputs
+    inputs = _inputs_of(model)
     if isinstance(change, Flat):
         return change if inputs is None else replace(change, flat=tuple(inputs.part(part) for part in change.flat))
     change = numbered(model, change)
@@ -168,9 +168,14 @@ def read(model: Any, change: Any) -> Any:
     return parts[0] if len(parts) == 1 else Combined(parts)
 
 
+def _inputs_of(model: Any) -> Inputs | None:
+    """Models of several classes have none."""
+    return getattr(model, "inputs", None)
+
+
 def numbered(model: Any, change: Change) -> Change:
     """The change with names of columns and labels turned into numbers."""
-    inputs = model.inputs
+    inputs = _inputs_of(model)
     return resolved(change, *((None, None) if inputs is None else (inputs.names, inputs.classes)))
 
 

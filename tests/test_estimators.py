@@ -2,7 +2,10 @@
 
 import copy
 import pickle
+import subprocess
+import sys
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -183,6 +186,12 @@ def test_messages():
     with pytest.warns(jb.FitWarning, match="1 of 1 models stopped early.*raise max_steps") as said:
         BoundedClassifier(max_steps=1, tol=1e-14).fit(X, y)
     assert len(said) == 1
+
+
+@pytest.mark.slow
+def test_typical_user_code_runs():
+    done = subprocess.run([sys.executable, str(Path(__file__).with_name("user_code.py"))], capture_output=True)
+    assert done.returncode == 0, done.stderr.decode()
 
 
 def test_pickles_and_copies():

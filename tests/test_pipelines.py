@@ -1,5 +1,8 @@
 """Pipelines of scikit-learn as models: changes and rows in raw units, columns by name, against the step's own refit."""
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -122,6 +125,15 @@ def test_everything_else_takes_raw_units_too():
     np.testing.assert_allclose(jb.influence(model, X[:2], top=2).scores.upper,
                                jb.influence(jb.from_sklearn(pipe[-1], pipe[:-1].transform(X), y),
                                             pipe[:-1].transform(X)[:2], top=2).scores.upper, rtol=1e-9)  # fmt: skip
+
+
+def test_copies_still_take_raw_units():
+    X, y, _ = data()
+    pipe = clone(PIPELINES["minmax_svc"]).fit(X, y)
+    model, change = jb.from_sklearn(pipe, X, y), jb.set_rows([2], X[[9]])
+    upper = jb.bound(model, change).scores(X).upper
+    for twin in (pickle.loads(pickle.dumps(model)), copy.deepcopy(model)):
+        np.testing.assert_array_equal(jb.bound(twin, change).scores(X).upper, upper)
 
 
 def test_old_values_are_raw_too():
