@@ -34,6 +34,7 @@ from jaxbounds.model import Model
 from jaxbounds.monitor import Monitor
 from jaxbounds.penalty_path import Path, PenaltySweep, fit_path, penalty_sweep
 from jaxbounds.problem import Problem
+from jaxbounds.progress import progress
 from jaxbounds.solvers.fit import FitWarning, fit, refit
 from jaxbounds.status import Status
 from jaxbounds.storage import load
@@ -59,7 +60,7 @@ __all__ = [
     "bound", "bound_each", "certificates", "combine", "cross_validate", "decide", "each_penalty", "each_row_removed",
     "each_target_flipped", "find_label_errors", "fit", "fit_path", "from_sklearn", "influence",
     "largest_certified_relabel", "largest_certified_removal", "leave_one_out", "load", "load_svmlight", "losses",
-    "penalties", "penalty_sweep", "rank_rows", "refit", "remove_columns", "remove_rows", "set_columns", "set_elements",
-    "set_penalty", "set_rows", "set_targets", "set_weights", "solvers", "stack", "testing", "with_factor",
-    "worst_case_relabel", "worst_case_relabels", "worst_case_removal", "worst_case_removals",
+    "penalties", "penalty_sweep", "progress", "rank_rows", "refit", "remove_columns", "remove_rows", "set_columns",
+    "set_elements", "set_penalty", "set_rows", "set_targets", "set_weights", "solvers", "stack", "testing",
+    "with_factor", "worst_case_relabel", "worst_case_relabels", "worst_case_removal", "worst_case_removals",
 ]  # fmt: skip

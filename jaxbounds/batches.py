@@ -27,6 +27,7 @@ from jaxbounds.kinds import (
 )
 from jaxbounds.matrix import Dense, Sparse, as_matrix
 from jaxbounds.model import Model
+from jaxbounds.names import Named
 from jaxbounds.penalties import Penalty
 from jaxbounds.pytree import in_float64, is_traced, pytree, static
 
@@ -195,6 +196,8 @@ def stack(changes) -> Any:
     for k, change in enumerate(changes):
         if not isinstance(change, Change):
             raise TypeError(f"changes[{k}] is not a change, got {type(change).__name__}")
+        if any(isinstance(part, Named) for part in change.parts()):
+            raise ValueError(f"changes[{k}] has names of columns or labels; in a batch pass numbers and arrays")
     structures = {jax.tree.structure(change) for change in changes}
     shapes = {tuple((np.shape(x), x.dtype) for x in jax.tree.leaves(change)) for change in changes}
     if len(structures) == len(shapes) == 1:

@@ -2,7 +2,8 @@
 
 import dataclasses
 import functools
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ParamSpec
 
 import jax
 import numpy as np
@@ -11,12 +12,16 @@ from jaxbounds.array import on_host, put, to_host, xp
 from jaxbounds.batches import Flat
 from jaxbounds.certificates import Cached, Method
 from jaxbounds.certificates.unpenalised import certify_with_intercept, check_intercept
-from jaxbounds.host import matrix_of, on_device
+from jaxbounds.display import html, text
+from jaxbounds.host import on_device
+from jaxbounds.inputs import numbered, rows_of
 from jaxbounds.kinds import Change, SetPenalty
 from jaxbounds.model import Model
 from jaxbounds.problem import Problem
 from jaxbounds.pytree import in_float64, is_traced, pytree, reduce
 from jaxbounds.status import Status
+
+P = ParamSpec("P")
 
 
 @pytree
@@ -58,11 +63,11 @@ def publish(lower, upper, wide: bool) -> Interval:
     return Interval(np.asarray(lower), np.asarray(upper))
 
 
-def published(method):
+def published(method: Callable[P, Any]) -> Callable[P, Interval]:
     """Run in float64 and publish the interval in the caller's precision."""
 
     @functools.wraps(method)
-    def wrapped(*args, **kwargs) -> Interval:
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> Interval:
         wide = jax.dtypes.canonicalize_dtype(np.float64) == np.float64
         with jax.enable_x64(True), np.errstate(all="ignore"):
             lower, upper = method(*args, **kwargs)
@@ -197,8 +202,8 @@ class Bounds:
         return _compact(edit.cols_where(edit.col_removed))
 
     def _scores(self, X):
-        matrix = matrix_of(X, on_host(self.model, self.parts, X))
         d = self.parts[0][0].d
+        matrix = rows_of(self.model, X, d, on_host(self.model, self.parts, X))
         if matrix.shape[1] != d:
             raise ValueError(f"X must have {d} columns (old and added ones), got {matrix.shape[1]}")
         return _evaluate(self, "scores", matrix)
@@ -227,6 +232,7 @@ def _flatten(bounds: Bounds):
 
 jax.tree_util.register_pytree_node(Bounds, _flatten, lambda _, children: Bounds(*children))
 Bounds.__reduce__ = reduce  # type: ignore[method-assign]
+Bounds.__repr__, Bounds._repr_html_ = text, html  # type: ignore[attr-defined]
 
 
 def _evaluate(bounds: Bounds, what: str, *args):
@@ -338,6 +344,7 @@ def bound(model: Model, change: Change, method: Method | None = None) -> Bounds:
         raise TypeError(f"model must come from fit, got {type(model).__name__}")
     if not isinstance(change, Change):
         raise TypeError(f"change must come from set_rows, remove_rows, ..., combine; got {type(change).__name__}")
+    change = numbered(model, change)
     method = check_method(Cached() if method is None else method, model.problem, change)
     if (missing := method.missing(model, change)) is not None:
         raise ValueError(missing)

@@ -21,6 +21,7 @@ from jaxbounds.kinds import (
     check_shape,
 )
 from jaxbounds.matrix import Matrix, as_matrix
+from jaxbounds.names import named, text
 from jaxbounds.penalties import Penalty
 from jaxbounds.problem import as_sample_weight, as_vector
 from jaxbounds.pytree import in_float64, is_traced
@@ -74,6 +75,28 @@ def _values(values, size, name):
     return as_vector(values, size, name)
 
 
+def _numbered(values, distinct: bool = True):
+    """(numbers, names) of columns, names None where they are numbers already; repeated names share a number."""
+    names = text(values)
+    if names is None:
+        return values, None
+    different = tuple(dict.fromkeys(names))
+    if distinct and len(different) < len(names):
+        k = next(k for k, name in enumerate(names) if name in names[:k])
+        raise ValueError(f"cols[{k}] = {names[k]!r} is repeated; name each only once")
+    return np.array([different.index(name) for name in names], np.int32), different
+
+
+def _labelled(y_new, size):
+    """(targets, labels) of new targets; labels in words are numbered, and their model knows what they mean."""
+    labels = text(y_new)
+    if labels is None:
+        return _targets(y_new, size), None
+    different = tuple(dict.fromkeys(labels))
+    numbers = [different.index(label) for label in labels]
+    return _targets(numbers[0] if isinstance(y_new, str) else np.array(numbers, np.float64), size), different
+
+
 def _targets(y_new, size):
     """New targets; whether they are labels is checked against the model."""
     if not is_traced(y_new) and np.asarray(y_new).dtype.kind == "b":
@@ -99,7 +122,8 @@ def set_elements(rows, cols, values, *, old_values=None) -> Change:
     """Scattered elements: X[rows[k], cols[k]] = values[k].
 
     Args:
-        rows, cols: (m,) integers, old numbers, no pair twice. values: (m,) or one number for all.
+        rows, cols: (m,) integers, old numbers, no pair twice; cols may be names of columns.
+        values: (m,) or one number for all.
         old_values: (m,), needed only if the model was stored without its data.
 
     Returns:
@@ -115,6 +139,7 @@ def set_elements(rows, cols, values, *, old_values=None) -> Change:
 
     Source: Hanada et al. 2016, scenario (a), spot modification.
     """
+    cols, names = _numbered(cols, distinct=False)
     rows, cols = check_index(rows, "rows"), check_index(cols, "cols")
     if rows.shape != cols.shape:
         raise ValueError(f"rows and cols must have the same length, got {rows.shape[0]} and {cols.shape[0]}")
@@ -125,7 +150,7 @@ def set_elements(rows, cols, values, *, old_values=None) -> Change:
             k = int(np.setdiff1d(np.arange(pairs.size), first)[0])
             raise ValueError(f"element {k}, ({rows[k]}, {cols[k]}), is repeated; name each element only once")
     old = None if old_values is None else _values(old_values, rows.shape[0], "old_values")
-    return put(SetElements(rows, cols, _values(values, rows.shape[0], "values"), old))
+    return named(put(SetElements(rows, cols, _values(values, rows.shape[0], "values"), old)), names)
 
 
 @in_float64
@@ -151,8 +176,9 @@ def set_rows(rows, X_new, y_new=None, *, old_values=None) -> Change:
     """
     rows = _unique_index(rows, "rows")
     k = rows.shape[0]
-    target = None if y_new is None else _targets(y_new, k)
-    return put(SetRows(rows, _block(X_new, (k, None), "X_new"), target, _old_block(old_values, (k, None))))
+    target, labels = (None, None) if y_new is None else _labelled(y_new, k)
+    change = SetRows(rows, _block(X_new, (k, None), "X_new"), target, _old_block(old_values, (k, None)))
+    return named(put(change), labels=labels, X=X_new)
 
 
 @in_float64
@@ -160,7 +186,8 @@ def set_columns(cols, X_new, *, old_values=None) -> Change:
     """Whole columns: X[:, cols] = X_new.
 
     Args:
-        cols: (k,) integers. X_new: (n, k). old_values: (n, k), needed only without data.
+        cols: (k,) integers, or names for a model that knows the names of its columns. X_new: (n, k).
+        old_values: (n, k), needed only without data.
 
     Returns:
         a change.
@@ -175,9 +202,11 @@ def set_columns(cols, X_new, *, old_values=None) -> Change:
 
     Source: Hanada et al. 2016, scenario (c), feature modification.
     """
+    cols, names = _numbered(cols)
     cols = _unique_index(cols, "cols")
     k = cols.shape[0]
-    return put(SetColumns(cols, _block(X_new, (None, k), "X_new"), _old_block(old_values, (None, k))))
+    change = SetColumns(cols, _block(X_new, (None, k), "X_new"), _old_block(old_values, (None, k)))
+    return named(put(change), names)
 
 
 @in_float64
@@ -185,7 +214,8 @@ def set_targets(rows, y_new, *, old_values=None) -> Change:
     """New labels or targets: y[rows] = y_new.
 
     Args:
-        rows: (k,) integers. y_new: (k,) labels -1/+1 for margin losses, numbers otherwise.
+        rows: (k,) integers. y_new: (k,) labels -1/+1 for margin losses, numbers otherwise; labels in words for a
+            model of an estimator that was fitted on such.
         old_values: (k, d), the rows of X; needed only if the model was stored without its data.
 
     Returns:
@@ -201,7 +231,8 @@ def set_targets(rows, y_new, *, old_values=None) -> Change:
     """
     rows = _unique_index(rows, "rows")
     k = rows.shape[0]
-    return put(SetTargets(rows, _targets(y_new, k), _old_block(old_values, (k, None))))
+    target, labels = _labelled(y_new, k)
+    return named(put(SetTargets(rows, target, _old_block(old_values, (k, None)))), labels=labels)
 
 
 @in_float64
@@ -249,7 +280,8 @@ def add_rows(X_new, y_new, sample_weight=None) -> Change:
     matrix = as_matrix(X_new, "X_new")
     k = matrix.shape[0]
     weight = None if sample_weight is None else as_sample_weight(sample_weight, k)
-    return put(AddRows(matrix, _targets(y_new, k), weight))
+    target, labels = _labelled(y_new, k)
+    return named(put(AddRows(matrix, target, weight)), labels=labels, X=X_new)
 
 
 @in_float64
@@ -300,7 +332,7 @@ def remove_columns(cols, *, old_values=None) -> Change:
     """Columns that leave; `distance` counts their coefficients.
 
     Args:
-        cols: (k,) integers. old_values: (n, k), needed only without data.
+        cols: (k,) integers, or names of columns. old_values: (n, k), needed only without data.
 
     Returns:
         a change.
@@ -313,8 +345,9 @@ def remove_columns(cols, *, old_values=None) -> Change:
         >>> jb.remove_columns([0]).apply(np.eye(2), np.ones(2))[0].tolist()
         [[0.0], [1.0]]
     """
+    cols, names = _numbered(cols)
     cols = _unique_index(cols, "cols")
-    return put(RemoveColumns(cols, _old_block(old_values, (None, cols.shape[0]))))
+    return named(put(RemoveColumns(cols, _old_block(old_values, (None, cols.shape[0])))), names)
 
 
 def set_penalty(penalty: Penalty) -> Change:

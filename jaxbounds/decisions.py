@@ -11,10 +11,13 @@ import numpy as np
 from jaxbounds.bounds import Bounds, Interval, bound, labels_of, problem_after
 from jaxbounds.certificates import Cached, Curvature, Method, Partial, Pass, SelfConcordant
 from jaxbounds.changes import set_penalty
-from jaxbounds.host import matrix_of
+from jaxbounds.display import html, text
+from jaxbounds.host import HostMatrix, matrix_of
+from jaxbounds.inputs import numbered, rows_of
 from jaxbounds.kinds import Change
 from jaxbounds.matrix import as_matrix
 from jaxbounds.model import Model
+from jaxbounds.names import frame_columns
 from jaxbounds.problem import as_number
 from jaxbounds.pytree import in_float64, is_traced
 from jaxbounds.rounding import norm_down, norm_up, up
@@ -68,6 +71,9 @@ class LabelsKnown(Question):
     fraction: float = 1.0
 
     def __post_init__(self):
+        if frame_columns(self.X) is not None:
+            raise TypeError("X must be an array: a data frame is read by name, and a question knows no names; pass "
+                            "X[names].to_numpy() with the columns in the order of the training data")  # fmt: skip
         fraction = float(as_number(self.fraction, "fraction"))
         if not 0 < fraction <= 1:
             raise ValueError(f"fraction = {self.fraction} must lie in (0, 1]")
@@ -75,7 +81,7 @@ class LabelsKnown(Question):
         object.__setattr__(self, "fraction", fraction)
 
     def ask(self, bounds):
-        interval = bounds.scores(self.X)
+        interval = bounds.scores(self.X.values)  # as the user wrote them
         low, high = np.asarray(interval.lower, float), np.asarray(interval.upper, float)
         labels = np.asarray(labels_of(low, high))
         known = labels != 0
@@ -153,6 +159,7 @@ class Decision:
     status: str
 
 
+Decision.__repr__, Decision._repr_html_ = text, html  # type: ignore[attr-defined]
 _SECONDS: dict[str, float] = {}  # past seconds of a unit of work, by rung
 
 
@@ -185,6 +192,7 @@ def decide(model: Model, change: Change, question: Question, *, timings: bool = 
         raise TypeError(f"question must be LabelsKnown(X) or DistanceBelow(theta), got {type(question).__name__}")
     if is_traced(model, change):
         raise TypeError("decide runs on the host; inside jit, vmap or grad use bound")
+    change = numbered(model, change)
     problem = problem_after(model.problem, change)
     rungs = [m for m in LADDER if m.applies(problem) and m.missing(model, change) is None]
     steps: list[Step] = []
@@ -244,6 +252,7 @@ class Retrained:
     w: np.ndarray  # its coefficients in the old numbering
     old: np.ndarray
     kept: np.ndarray
+    model: Model  # the old one
 
     @staticmethod
     @in_float64
@@ -259,7 +268,7 @@ class Retrained:
         kept = np.flatnonzero(column_map >= 0)
         w, old = np.zeros(len(column_map)), np.zeros(len(column_map))
         w[kept], old[: model.w.shape[0]] = np.asarray(new.w, float), np.asarray(model.w, float)
-        return Retrained(bound(new, same, best), w, old, kept)
+        return Retrained(bound(new, same, best), w, old, kept, model)
 
     @property
     def radius(self):
@@ -268,8 +277,8 @@ class Retrained:
 
     def scores(self, X) -> Any:
         """Interval of x.w_new for rows in the old numbering."""
-        values = X.values
-        return self.bounds.scores(values[:, self.kept])
+        matrix: Any = rows_of(self.model, X, len(self.w), True)
+        return self.bounds.scores(HostMatrix(matrix.values[:, self.kept]))
 
     @property
     def distance(self) -> Interval:

@@ -83,6 +83,7 @@ class Model:
         primal: P(w). status, n_steps: int32, see `jb.Status`.
         data: matrix, target and sample weights, or None after `without_data()`.
         factor: of the Hessian at w, or None; see `with_factor`.
+        inputs: how rows and changes are written where not as the data: before a scaler, by name; or None.
 
     Example:
         >>> import numpy as np, jaxbounds as jb
@@ -107,6 +108,7 @@ class Model:
     data: Data | None
     factor: Any = None
     row_terms: int = static(default=0)  # most summands in a score (the intercept is one), for rounding
+    inputs: Any = None
 
     @in_float64
     def scores(self, X):
@@ -117,7 +119,8 @@ class Model:
 
     def rows_like(self, X, host: bool, name: str) -> Matrix | HostMatrix:
         """X as a matrix of as many columns as the training data, on the host if the rest runs there."""
-        matrix, d = matrix_of(X, host, name), self.w.shape[0]
+        d = self.w.shape[0]
+        matrix = matrix_of(X, host, name) if self.inputs is None else self.inputs.rows(X, d, host, name)
         if matrix.shape[1] != d:
             raise ValueError(f"{name} must have {d} columns like the training data, got {matrix.shape[1]}")
         return matrix

@@ -12,7 +12,8 @@ from jaxbounds.array import on_host, to_host, xp
 from jaxbounds.batches import candidate, each_penalty, size_of
 from jaxbounds.bounds import publish
 from jaxbounds.certificates import Method
-from jaxbounds.host import host_matrix, matrix_of
+from jaxbounds.host import host_matrix
+from jaxbounds.inputs import rows_of
 from jaxbounds.kinds import SetPenalty
 from jaxbounds.matrix import as_matrix
 from jaxbounds.model import Model
@@ -184,7 +185,7 @@ def penalty_sweep(
         models = _models(model)
         loss = models[0].problem.loss
         changes: Any = each_penalty(penalties)
-        matrix = matrix_of(X_val, on_host(models, changes, X_val), "X_val")
+        matrix = rows_of(models[0], X_val, models[0].w.shape[0], on_host(models, changes, X_val), "X_val")
         y = as_targets(loss, y_val, matrix.shape[0], "y_val")
         lower, upper = -xp.inf, xp.inf
         for one in models:

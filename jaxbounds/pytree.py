@@ -8,6 +8,8 @@ import jax
 import numpy as np
 from jax.core import Tracer
 
+from jaxbounds.display import shown
+
 T = TypeVar("T")
 
 
@@ -41,6 +43,7 @@ def pytree(cls: type[T]) -> type[T]:
     """Make `cls` a frozen dataclass and a pytree whose float64 leaves survive pickle and copy."""
     cls.__reduce__ = reduce  # type: ignore[method-assign]
     cls.__deepcopy__ = lambda self, memo: _rebuild(*reduce(self)[1])  # type: ignore[attr-defined]
+    shown(cls)
     made = dataclasses.dataclass(frozen=True, eq=False)(cls)
     leaves = [f.name for f in dataclasses.fields(made) if not f.metadata.get("static")]  # type: ignore[arg-type]
     fixed = [f.name for f in dataclasses.fields(made) if f.metadata.get("static")]  # type: ignore[arg-type]

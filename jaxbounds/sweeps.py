@@ -17,7 +17,8 @@ from jaxbounds.bounds import Bounds, bound, certify, check_method, intersect, la
 from jaxbounds.certificates import Cached, Method, Partial, Theorem1
 from jaxbounds.changes import set_penalty
 from jaxbounds.edit import prepare, scalar_l2
-from jaxbounds.host import HostMatrix, matrix_of
+from jaxbounds.host import HostMatrix
+from jaxbounds.inputs import rows_of
 from jaxbounds.kinds import AddColumns, Change, SetElements, SetPenalty
 from jaxbounds.matrix import Matrix
 from jaxbounds.model import Model
@@ -187,8 +188,8 @@ def bound_each(
 
 def _test_rows(model: Model, changes, X) -> Matrix | HostMatrix:
     """The rows X, of as many columns as every candidate has."""
-    matrix = matrix_of(X, on_host(model, changes, X))
     widths = {model.w.shape[0] + added for added in added_columns(changes)}
+    matrix = rows_of(model, X, max(widths), on_host(model, changes, X))
     if widths != {matrix.shape[1]}:
         wanted = " or ".join(map(str, sorted(widths)))
         raise ValueError(f"X must have {wanted} columns (old and added ones), got {matrix.shape[1]}")

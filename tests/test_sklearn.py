@@ -17,12 +17,12 @@ from sklearn.linear_model import (
     LogisticRegressionCV,
     MultiTaskLasso,
     Ridge,
+    RidgeClassifier,
     SGDClassifier,
+    SGDRegressor,
 )
 from sklearn.model_selection import GridSearchCV
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
-from sklearn.svm import SVC, LinearSVC
+from sklearn.svm import SVC, SVR, LinearSVC, LinearSVR
 
 import jaxbounds as jb
 
@@ -170,6 +170,109 @@ def test_agrees_with_fit(name):
         assert np.linalg.norm(np.asarray(model.w) - np.asarray(other.w)) <= 2 * np.sqrt(gaps / lam)
 
 
+def _insensitive(s, y, epsilon):
+    return np.maximum(np.abs(s - y) - epsilon, 0)
+
+
+def _huber(s, y, delta):
+    r = np.abs(s - y)
+    return np.where(r <= delta, r**2 / 2, delta * r - delta**2 / 2)
+
+
+SGD = {"random_state": 0, "max_iter": 50, "tol": None, "alpha": 0.05}
+SGD_LOSSES = {  # as scikit-learn's user guide defines them, of the margin or of score and target
+    "hinge": lambda s, y, e: np.maximum(1 - y * s, 0),
+    "squared_hinge": lambda s, y, e: np.maximum(1 - y * s, 0) ** 2,
+    "log_loss": lambda s, y, e: np.log1p(np.exp(-y * s)),
+    "modified_huber": lambda s, y, e: np.where(y * s >= -1, np.maximum(1 - y * s, 0) ** 2, -4 * y * s),
+    "squared_error": lambda s, y, e: (s - y) ** 2 / 2,
+    "huber": _huber,
+    "epsilon_insensitive": _insensitive,
+    "squared_epsilon_insensitive": lambda s, y, e: _insensitive(s, y, e) ** 2,
+}
+
+
+def sgd_objective(estimator, s, y, w, weight):
+    ratio = {"l2": 0.0, "l1": 1.0, "elasticnet": estimator.l1_ratio}[estimator.penalty]
+    penalty = (1 - ratio) / 2 * w @ w + ratio * np.abs(w).sum()
+    return np.mean(weight * SGD_LOSSES[estimator.loss](s, y, estimator.epsilon)) + estimator.alpha * penalty
+
+
+def svr_objective(estimator, s, y, w, weight):
+    power = 2 if estimator.loss.startswith("squared") else 1
+    return estimator.C * weight @ _insensitive(s, y, estimator.epsilon) ** power + w @ w / 2
+
+
+def huber_objective(estimator, s, y, w, weight):
+    sigma, epsilon = estimator.scale_, estimator.epsilon
+    z = np.abs(s - y) / sigma
+    loss = sigma + sigma * np.where(z < epsilon, z**2, 2 * epsilon * z - epsilon**2)
+    return weight @ loss + estimator.alpha * w @ w - weight.sum() * sigma  # without what is constant in w
+
+
+def ridge_objective(estimator, s, y, w, weight):
+    return weight @ (s - y) ** 2 + estimator.alpha * w @ w
+
+
+MORE = {
+    "ridge_classifier": (RidgeClassifier(alpha=0.7, class_weight="balanced"), ridge_objective, 2.0),
+    "svr": (LinearSVR(C=0.5, epsilon=0.1, tol=1e-10, max_iter=1_000_000, random_state=0), svr_objective, 0.5),
+    "svr_squared": (LinearSVR(C=0.5, epsilon=0.1, loss="squared_epsilon_insensitive", intercept_scaling=2.0, tol=1e-10,
+                              max_iter=1_000_000, random_state=0), svr_objective, 1.0),
+    "huber": (HuberRegressor(alpha=0.3, epsilon=1.2, tol=1e-10, max_iter=10_000), huber_objective, None),
+    "sgd_log": (SGDClassifier(loss="log_loss", penalty="elasticnet", class_weight="balanced", **SGD), sgd_objective,
+                1.0),
+    "sgd_modified": (SGDClassifier(loss="modified_huber", **SGD), sgd_objective, 4.0),
+    "sgd_squared_hinge": (SGDClassifier(loss="squared_hinge", average=True, **SGD), sgd_objective, 2.0),
+    "sgd_least_squares": (SGDClassifier(loss="squared_error", fit_intercept=False, **SGD), sgd_objective, 1.0),
+    "sgd_huber": (SGDRegressor(loss="huber", epsilon=0.5, **SGD), sgd_objective, 1.0),
+    "sgd_insensitive": (SGDRegressor(loss="squared_epsilon_insensitive", epsilon=0.2, **SGD), sgd_objective, 2.0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [pytest.param(k, marks=pytest.mark.slow if k == "svr" else ()) for k in MORE])
+def test_more_objectives(name):
+    estimator, value_of, factor = MORE[name]
+    classes = hasattr(estimator, "class_weight")
+    y, weight = (LABELS if classes else TARGETS), WEIGHT.copy()
+    estimator = clone(estimator).fit(X, y, sample_weight=weight)
+    model = jb.from_sklearn(estimator, X, y, weight)
+    target = SIGNS if classes else TARGETS
+    if classes and estimator.class_weight == "balanced":  # these two count rows, not weights
+        weight = weight * np.where(SIGNS > 0, N / (2 * np.sum(SIGNS > 0)), N / (2 * np.sum(SIGNS < 0)))
+    factor = 2 / estimator.scale_ if factor is None else factor
+    full = np.column_stack([X, np.full(N, estimator.intercept_scaling)]) if isinstance(estimator, LinearSVR) else X
+    b = float(model.intercept)
+    rng = np.random.default_rng(3)
+    for w in (np.asarray(model.w), rng.normal(size=full.shape[1])):
+        value = value_of(estimator, full @ w + b, target, w, weight)
+        primal = model.problem.primal(full, model.data.target, w, model.data.weight, b)
+        assert float(primal) * factor == pytest.approx(value, rel=1e-12)
+    if not name.startswith("sgd"):  # stochastic steps end anywhere
+        assert float(model.gap) < 1e-6 * float(model.primal)
+        expected = estimator.decision_function(X) if classes else estimator.predict(X)
+        np.testing.assert_allclose(np.asarray(model.scores(X)), expected, atol=1e-6)
+    elif name == "sgd_least_squares":  # their bounds hold all the same
+        exact = jb.fit(model.problem, full, model.data.target, sample_weight=model.data.weight, tol=1e-12)
+        interval = jb.bound(model, jb.set_penalty(model.problem.penalty)).scores(X)
+        scores = np.asarray(exact.scores(X))
+        assert np.all(interval.lower <= scores + 1e-9) and np.all(scores - 1e-9 <= interval.upper)
+
+
+def test_rows_need_not_carry_the_constant():
+    estimator, model = fitted("svc_intercept")
+    full = with_constant(estimator)
+    np.testing.assert_array_equal(np.asarray(model.scores(X)), np.asarray(model.scores(full)))
+    short, whole = (jb.bound(model, jb.set_rows([3], rows)) for rows in (X[[5]], full[[5]]))
+    for one, other in ((short.scores(X), whole.scores(full)), (short.distance, whole.distance)):
+        np.testing.assert_array_equal(one.upper, other.upper)
+    new = jb.add_columns(np.ones((N, 1)))
+    wide = jb.bound(model, new).scores(np.column_stack([X, np.ones(N)]))
+    np.testing.assert_array_equal(wide.upper, jb.bound(model, new).scores(np.column_stack([full, np.ones(N)])).upper)
+    with pytest.raises(ValueError, match="X must have 5 columns"):
+        jb.bound(model, jb.remove_rows([0])).scores(X[:, :3])
+
+
 def change_list(d, loss):
     flip = np.array([-1.0, 1.0]) * SIGNS[[4, 30]] if loss != "squared" else TARGETS[[4, 30]] + [1.0, -2.0]
     rows = np.array([[0.5, -1.0, 0.0, 1.0, 0.3]])
@@ -276,12 +379,10 @@ def test_penalty_parameter(penalty):
 
 @pytest.mark.parametrize(("estimator", "message"), [
     (GridSearchCV(Ridge(), {"alpha": [1.0]}), "a GridSearchCV cannot be translated: pass its best_estimator_"),
-    (make_pipeline(StandardScaler(), Ridge()), r"Pipeline.*pass its last step"),
-    (SGDClassifier(), "SGDClassifier.*fit a LogisticRegression"),
-    (SVC(), "SVC.*kernel"),
-    (HuberRegressor(), "HuberRegressor.*scale"),
+    (SVC(kernel="linear"), "SVC.*intercept that is not penalised.*fit a LinearSVC"),
+    (SVR(), "SVR.*not smooth.*fit a LinearSVR"),
     (LogisticRegressionCV(), "LogisticRegressionCV.*fit a LogisticRegression"),
-    (MultiTaskLasso(), "MultiTaskLasso.*not known"),
+    (MultiTaskLasso(), "MultiTaskLasso.*several targets"),
     (type("Lasso", (Lasso,), {"__module__": "mine"})(), "subclasses may change it"),
     (None, "a NoneType cannot be translated"),
 ])  # fmt: skip
@@ -296,9 +397,14 @@ def test_other_estimators_are_refused(estimator, message):
     (Ridge(fit_intercept=False, positive=True), "positive=True"),
     (ElasticNet(alpha=0.1, fit_intercept=False, positive=True), "positive=True"),
     (LinearSVC(multi_class="crammer_singer"), "crammer_singer"),
+    (SGDClassifier(loss="perceptron"), "has loss='perceptron', which is 0 at w = 0"),
+    (SGDClassifier(), "loss='hinge', which is not smooth, and an intercept"),
+    (SGDRegressor(loss="epsilon_insensitive"), "which is not smooth, and an intercept"),
+    (SGDClassifier(loss="log_loss", penalty=None), "penalty=None or alpha=0 means no penalty"),
+    (HuberRegressor(alpha=0.0), "alpha=0 means no penalty"),
 ])  # fmt: skip
 def test_other_options_are_refused(estimator, message):
-    y = LABELS if hasattr(estimator, "C") else TARGETS
+    y = LABELS if hasattr(estimator, "C") or isinstance(estimator, SGDClassifier) else TARGETS
     with pytest.raises(ValueError, match=message):
         jb.from_sklearn(estimator.fit(X, y), X, y)
 

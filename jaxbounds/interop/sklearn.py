@@ -2,18 +2,20 @@
 
 import inspect
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
-from jaxbounds import losses, penalties
 from jaxbounds.array import put
 from jaxbounds.host import host_matrix
+from jaxbounds.inputs import Inputs
+from jaxbounds.interop.objectives import OBJECTIVES, REASONS, Objective
+from jaxbounds.interop.scalers import scaling
 from jaxbounds.matrix import Matrix, as_matrix
 from jaxbounds.model import Data, Model, best_intercept, remember
-from jaxbounds.penalties import Penalty
-from jaxbounds.problem import Problem, as_sample_weight, as_targets, as_vector, first_bad
+from jaxbounds.problem import as_sample_weight, as_targets, as_vector, first_bad
 from jaxbounds.pytree import in_float64
 from jaxbounds.solvers.fit import fit
 from jaxbounds.status import Status
@@ -21,35 +23,47 @@ from jaxbounds.status import Status
 
 @in_float64
 def from_sklearn(estimator: Any, X, y, sample_weight=None) -> Model:
-    """The model of a fitted scikit-learn estimator, ready for `bound`: nothing is retrained, its w is kept.
+    """The model of a fitted scikit-learn estimator or pipeline, ready for `bound`: nothing is retrained, w is kept.
 
     scikit-learn's objective is `Problem.primal` times a constant; s = X w + b, m = +1 or -1 times s:
 
         LogisticRegression       C P(w),  P = sum_i c_i log(1 + exp(-m_i)) + R(w)/C,  R = (1-r)/2 ||w||^2 + r ||w||_1
         LinearSVC, squared hinge 2C P(w), P = sum_i c_i max(0, 1-m_i)^2/2 + R(w)/(2C), R = ||w||^2/2 or ||w||_1
         LinearSVC, hinge         C P(w),  P = sum_i c_i max(0, 1-m_i) + ||w||^2/(2C)
-        Ridge                    2 P(w),  P = sum_i c_i (s_i - y_i)^2/2 + alpha/2 ||w||^2
+        LinearSVR                the same with max(0, |s_i - y_i| - epsilon) in place of max(0, 1-m_i)
+        Ridge, RidgeClassifier   2 P(w),  P = sum_i c_i (s_i - y_i)^2/2 + alpha/2 ||w||^2, classes as y = -1 and +1
+        HuberRegressor           2/sigma P(w), P = sum_i c_i huber(s_i - y_i; epsilon sigma) + alpha sigma/2 ||w||^2
         Lasso, ElasticNet        P(w),    P = sum_i c_i/n (s_i - y_i)^2/2 + alpha R(w), with r = l1_ratio
+        SGDClassifier, -Regressor  k P(w), P = sum_i c_i/n l(s_i, y_i) + alpha/k R(w), k l the loss (k = 1, 2 or 4)
 
-    The first four have scale "sum", and c_i is the sample weight times the class weight of row i. Lasso and ElasticNet
-    have scale "mean", and c is the sample weight rescaled to sum to n. These weights belong to the model: a change
-    leaves them as they are, where scikit-learn would compute "balanced" class weights and Lasso's rescaling anew.
+    The last two have scale "mean", the others "sum"; c_i is the sample weight times the class weight of row i, for
+    Lasso and ElasticNet rescaled to sum to n. These weights belong to the model, and so does sigma, HuberRegressor's
+    scale_: a change leaves them as they are, where scikit-learn would compute "balanced" class weights, Lasso's
+    rescaling and sigma anew.
 
-    The estimator's inexactness is the model's gap, so its bounds are valid after a loose fit, but wider; so is a
-    parameter or a sample weight that differs from those it was fitted with. alpha is -f'(q) at the estimator's scores;
-    for the hinge, whose kink leaves it open, it comes from a fit of the same problem. `status` is MAX_STEPS if the
-    estimator used up its max_iter.
+    The estimator's inexactness is the model's gap, so its bounds are valid after a loose fit, but wider (very wide
+    after stochastic gradient steps, where `method=jb.Curvature()` helps); so is a parameter or a sample weight that
+    differs from those it was fitted with. alpha is -f'(q) at the estimator's scores; for losses with a kink, which
+    leave it open, it comes from a fit of the same problem. `status` is MAX_STEPS if max_iter was used up.
 
     An intercept is not penalised, and the problem has intercept=True; the model's is the best one for the estimator's
-    coefficients, which may differ from intercept_ by the estimator's tolerance.
+    coefficients, which may differ from intercept_ by the estimator's tolerance. LIBLINEAR (LinearSVC, LinearSVR,
+    LogisticRegression(solver="liblinear")) does penalise it, like a coefficient: with fit_intercept=True the model has
+    a last column of constants, w[-1] = intercept_ / intercept_scaling, which rows given to the model, its changes and
+    its bounds need not carry.
 
-    LIBLINEAR (LinearSVC, LogisticRegression(solver="liblinear")) does penalise it, like a coefficient. With
-    fit_intercept=True the model therefore has a last column of constants: w[-1] = intercept_ / intercept_scaling, and
-    every X given to the model, its changes and its bounds carries intercept_scaling as its last column.
+    A pipeline that ends in one of these may begin with scalers (StandardScaler, MinMaxScaler, MaxAbsScaler,
+    RobustScaler). Its model lives on the scaled data: w is the last step's. But every row that you give (to changes, to
+    `scores`, `labels`, ...) is in raw units, and the fitted scaler is applied to it. The scaler stays the fitted one:
+    the bounds hold for retraining the last step, not for fitting the scaler anew. Added columns are not scaled.
+
+    If it was fitted on a data frame, changes may name columns, `jb.set_columns(["age"], ...)`, and frames are read by
+    name. If its classes are text, so may be the new labels of a change; `labels` still answers +1, -1 and 0.
 
     Args:
-        estimator: a fitted LogisticRegression, LinearSVC, Ridge, Lasso or ElasticNet (not a subclass of one).
-        X: (n, d) the data it was fitted on, of any kind that `fit` takes; float32 stays float32.
+        estimator: a fitted LogisticRegression, LinearSVC, LinearSVR, Ridge, RidgeClassifier, HuberRegressor, Lasso,
+            ElasticNet, SGDClassifier or SGDRegressor (not a subclass of one), or a pipeline of scalers and one of them.
+        X: (n, d) the data it was fitted on, of any kind that `fit` takes, or a data frame; float32 stays float32.
         y: (n,) the targets it was fitted on, in its own labels: classes_[0] becomes -1, classes_[1] becomes +1.
         sample_weight: (n,) the positive weights it was fitted with, None if it had none.
 
@@ -59,7 +73,8 @@ def from_sklearn(estimator: Any, X, y, sample_weight=None) -> Model:
     Raises:
         TypeError: another kind of estimator; the message says what to pass instead.
         ValueError: the estimator is not fitted, an option has no exact translation (no penalty, positive=True,
-            several classes or targets), or the data do not fit it.
+            several classes or targets, a loss with a kink and a free intercept, a step that is not a scaler), or the
+            data do not fit it.
         ImportError: scikit-learn is not installed.
 
     Example:
@@ -75,23 +90,31 @@ def from_sklearn(estimator: Any, X, y, sample_weight=None) -> Model:
 
     Source: Fan et al. 2008 (LIBLINEAR); the objectives in scikit-learn's user guide, versions 1.5 to 1.9.
     """
-    problem = _translation(estimator)(estimator)
-    kind = type(estimator).__name__
-    matrix = as_matrix(X)
-    n, d = matrix.shape
+    whole = estimator
+    first, estimator = _last_step(estimator)
+    objective = _translation(estimator)(estimator)
+    problem, kind = objective.problem, type(estimator).__name__
+    steps, width = scaling(first), as_matrix(X).shape[1]
     coef = estimator.coef_.toarray() if sp.issparse(estimator.coef_) else np.asarray(estimator.coef_)
-    if coef.size != d:
-        raise ValueError(f"X has {d} columns, but this {kind} was fitted on {coef.size}; pass the X it was fitted on")
-    w = as_vector(coef.ravel(), d, "estimator.coef_")
+    if coef.size != width:
+        raise ValueError(
+            f"X has {width} columns, but this {kind} was fitted on {coef.size}; pass the X it was fitted on"
+        )
+    names = getattr(whole, "feature_names_in_", None)
+    X = _in_order(X, names)
+    matrix = as_matrix(whole[:-1].transform(X) if first else X)
+    n = matrix.shape[0]
+    w, constant = as_vector(coef.ravel(), width, "estimator.coef_"), None
     if estimator.fit_intercept and not problem.intercept:
-        scaling = float(estimator.intercept_scaling)
-        matrix, w = _with_constant(matrix, scaling), np.append(w, np.ravel(estimator.intercept_)[0] / scaling)
+        constant = float(estimator.intercept_scaling)
+        matrix, w = _with_constant(matrix, constant), np.append(w, np.ravel(estimator.intercept_)[0] / constant)
     weight = as_sample_weight(sample_weight, n)
-    if problem.loss.classification:
-        y, weight = _labels(estimator, y, weight, sample_weight)
+    classes = getattr(estimator, "classes_", None)
+    if objective.targets == "signs":
+        y, weight = _labels(estimator, y, weight, sample_weight, objective)
     else:
         y = as_targets(problem.loss, y, n)
-    if problem.scale == "mean":
+    if objective.rescaled:
         weight = weight * (n / np.sum(weight))
     data, w = put(Data(matrix, y, weight)), w.astype(matrix.dtype)
     b = best_intercept(problem, data, w)
@@ -99,100 +122,52 @@ def from_sklearn(estimator: Any, X, y, sample_weight=None) -> Model:
         alpha = fit(problem, matrix, y, sample_weight=weight).alpha
     else:
         alpha = problem.loss.dual(problem.loss.coordinate(host_matrix(matrix).matvec(w.astype(np.float64)) + b, y), y)
-    n_steps = 0 if estimator.n_iter_ is None else int(np.max(estimator.n_iter_))
-    ended = estimator.max_iter is None or n_steps < estimator.max_iter
-    status = Status.CONVERGED if ended else Status.MAX_STEPS
-    return remember(problem, data, w, alpha, status=int(status), n_steps=n_steps, b=b)
+    model = remember(problem, data, w, alpha, status=_status(estimator), n_steps=_n_steps(estimator), b=b)
+    words = None if classes is None or not all(isinstance(c, str) for c in classes) else tuple(map(str, classes))
+    if not steps and constant is None and names is None and words is None:
+        return model
+    inputs = Inputs(tuple(vector for _, vector in steps), tuple(name for name, _ in steps), width, constant,
+                    None if names is None else tuple(map(str, names)), words)  # fmt: skip
+    return replace(model, inputs=put(inputs))
 
 
-def _penalty(strength: float, l1_ratio: float, cause: str) -> Penalty:
-    """strength ((1 - l1_ratio)/2 ||w||^2 + l1_ratio ||w||_1)."""
-    if not strength > 0:
-        raise ValueError(f"{cause} means no penalty, and then no bound holds: the optimum could move without limit; "
-                         "fit with a penalty")  # fmt: skip
-    if l1_ratio == 0:
-        return penalties.l2(strength)
-    if l1_ratio == 1:
-        return penalties.l1(strength)
-    return penalties.elastic_net(lam=strength * (1 - l1_ratio), l1=strength * l1_ratio)
+def _last_step(estimator: Any) -> tuple[list[tuple[str, Any]], Any]:
+    """(the steps before the last one, the last one) of a pipeline; nothing and itself for any other estimator."""
+    kind = type(estimator)
+    if kind.__name__ != "Pipeline" or not kind.__module__.startswith("sklearn."):
+        return [], estimator
+    *first, (_, last) = estimator.steps
+    return first, last
 
 
-def _logistic_regression(estimator: Any) -> Problem:
-    if getattr(estimator, "multi_class", None) == "multinomial":  # until scikit-learn 1.7
-        raise ValueError('multi_class="multinomial" has another objective, with two weight vectors; leave it out')
-    style = getattr(estimator, "penalty", "deprecated")  # since scikit-learn 1.8 by l1_ratio and C alone
-    l1_ratio = {"l1": 1.0, "l2": 0.0}.get(style, estimator.l1_ratio or 0.0)
-    strength = 0.0 if style is None else 1.0 / float(estimator.C)
-    penalty = _penalty(strength, l1_ratio, "penalty=None or C=inf")
-    free = bool(estimator.fit_intercept) and estimator.solver != "liblinear"
-    return Problem(losses.logistic(), penalty, scale="sum", intercept=free)
+def _in_order(X, names):
+    """The columns of a data frame in the order in which the estimator saw them."""
+    if names is None or not hasattr(X, "columns"):
+        return X
+    missing = sorted(set(names) - set(X.columns))
+    if missing:
+        raise ValueError(f"X lacks the columns {missing} on which the estimator was fitted")
+    return X[list(names)]
 
 
-def _linear_svc(estimator: Any) -> Problem:
-    if estimator.multi_class == "crammer_singer":
-        raise ValueError('multi_class="crammer_singer" has another objective; use multi_class="ovr"')
-    squared = estimator.loss == "squared_hinge"
-    strength = 1.0 / (2.0 * float(estimator.C)) if squared else 1.0 / float(estimator.C)
-    penalty = _penalty(strength, float(estimator.penalty == "l1"), "C=inf")
-    return Problem(losses.squared_hinge() if squared else losses.hinge(), penalty, scale="sum")
+def _n_steps(estimator: Any) -> int:
+    steps = getattr(estimator, "n_iter_", None)
+    return 0 if steps is None else int(np.max(steps))
 
 
-def _ridge(estimator: Any) -> Problem:
-    return _least_squares(estimator, 0.0, "sum")
+def _status(estimator: Any) -> int:
+    most = getattr(estimator, "max_iter", None)
+    return int(Status.CONVERGED if most is None or most < 0 or _n_steps(estimator) < most else Status.MAX_STEPS)
 
 
-def _lasso(estimator: Any) -> Problem:
-    return _least_squares(estimator, 1.0, "mean")
-
-
-def _elastic_net(estimator: Any) -> Problem:
-    return _least_squares(estimator, float(estimator.l1_ratio), "mean")
-
-
-def _least_squares(estimator: Any, l1_ratio: float, scale: Any) -> Problem:
-    if estimator.positive:
-        raise ValueError("positive=True constrains the coefficients, which a Problem cannot; use positive=False")
-    if np.ndim(estimator.coef_) > 1 and estimator.coef_.shape[0] != 1:
-        raise ValueError(f"this {type(estimator).__name__} has {estimator.coef_.shape[0]} targets; fit one estimator "
-                         "for each and pass them one by one")  # fmt: skip
-    penalty = _penalty(float(np.squeeze(estimator.alpha)), l1_ratio, "alpha=0")
-    return Problem(losses.squared(), penalty, scale=scale, intercept=bool(estimator.fit_intercept))
-
-
-_TRANSLATIONS: dict[str, Callable[[Any], Problem]] = {
-    "LogisticRegression": _logistic_regression,
-    "LinearSVC": _linear_svc,
-    "Ridge": _ridge,
-    "Lasso": _lasso,
-    "ElasticNet": _elastic_net,
-}
-_REASONS = {
-    "GridSearchCV": "pass its best_estimator_",
-    "RandomizedSearchCV": "pass its best_estimator_",
-    "HalvingGridSearchCV": "pass its best_estimator_",
-    "HalvingRandomSearchCV": "pass its best_estimator_",
-    "Pipeline": "transform X with its first steps, pipeline[:-1].transform(X), and pass its last step, pipeline[-1]",
-    "LogisticRegressionCV": "fit a LogisticRegression with the C (and l1_ratio) it chose",
-    "RidgeCV": "fit a Ridge with the alpha it chose",
-    "LassoCV": "fit a Lasso with the alpha it chose",
-    "ElasticNetCV": "fit an ElasticNet with the alpha and l1_ratio it chose",
-    "SGDClassifier": "stochastic gradient steps end far from the optimum; fit a LogisticRegression or a LinearSVC",
-    "SGDRegressor": "stochastic gradient steps end far from the optimum; fit a Ridge or an ElasticNet",
-    "SVC": "it has a kernel and an unpenalised intercept; fit a LinearSVC",
-    "HuberRegressor": "it also estimates a scale; train jb.losses.huber with jb.fit",
-    "LinearRegression": "it has no penalty, and then no bound holds; fit a Ridge",
-    "RidgeClassifier": "its labels are regression targets; fit a Ridge on y = -1 and +1",
-}
-
-
-def _translation(estimator: Any) -> Callable[[Any], Problem]:
+def _translation(estimator: Any) -> Callable[[Any], Objective]:
     """The function that writes this estimator's objective as a Problem, once it is known to be fitted and binary."""
     kind = estimator if isinstance(estimator, type) else type(estimator)
     name = kind.__name__
-    translate = _TRANSLATIONS.get(name) if kind.__module__.startswith("sklearn.") else None
+    translate = OBJECTIVES.get(name) if kind.__module__.startswith("sklearn.") else None
     if translate is None:
-        reason = _REASONS.get(name, "its objective is not known here (subclasses may change it)")
-        raise TypeError(f"estimator: a {name} cannot be translated: {reason}; supported are {', '.join(_TRANSLATIONS)}")
+        reason = REASONS.get(name, "its objective is not known here (subclasses may change it)")
+        raise TypeError(f"estimator: a {name} cannot be translated: {reason}; supported are {', '.join(OBJECTIVES)}")
     if kind is estimator or not hasattr(estimator, "coef_"):
         raise ValueError(f"estimator: this {name} is not fitted; call fit(X, y) first")
     classes = len(getattr(estimator, "classes_", (-1, 1)))
@@ -210,7 +185,7 @@ def _with_constant(matrix: Matrix, value: float) -> Matrix:
     return as_matrix(sp.hstack([values, column], format="csr") if sp.issparse(values) else np.hstack([values, column]))
 
 
-def _labels(estimator: Any, y, weight, sample_weight):
+def _labels(estimator: Any, y, weight, sample_weight, objective: Objective):
     """Labels -1/+1, and the sample weights times the class weights."""
     classes, y = np.asarray(estimator.classes_), np.asarray(y)
     positive = y == classes[1]
@@ -225,8 +200,7 @@ def _labels(estimator: Any, y, weight, sample_weight):
         raise ImportError(
             "from_sklearn needs scikit-learn, which is not installed: pip install 'jaxbounds[data]'"
         ) from error
-    # since scikit-learn 1.7, "balanced" counts the rows by their sample weights
-    counted = "sample_weight" in inspect.signature(compute_class_weight).parameters
+    counted = objective.counted and "sample_weight" in inspect.signature(compute_class_weight).parameters
     options: dict[str, Any] = {"sample_weight": sample_weight} if counted else {}
     factor = compute_class_weight(estimator.class_weight, classes=classes, y=y, **options)
     weight = weight * np.where(positive, factor[1], factor[0])

@@ -13,6 +13,7 @@ from jax import lax
 
 from jaxbounds.array import carry, everywhere, is_spread, on_host, put, to_host
 from jaxbounds.edit import bucket, prepare
+from jaxbounds.inputs import read
 from jaxbounds.kinds import Change
 from jaxbounds.matrix import Dense, Matrix, as_matrix
 from jaxbounds.model import Data, Model, best_intercept, remember
@@ -139,7 +140,9 @@ def refit(model: Model, change: Change, **options) -> Model:
     """
     if model.data is None:
         raise ValueError("refit needs the data, and this model was stored without it; use change.apply and fit instead")
-    data, edit = model.data, prepare(model, change)
+    data, inputs, change = model.data, model.inputs, read(model, change)
+    model = dataclasses.replace(model, inputs=None)
+    edit = prepare(model, change)
     X, y, weight = change.apply(data.matrix, np.asarray(data.target), np.asarray(data.weight))
     rows, columns = _kept(edit.n, edit.rows, edit.row_removed), _kept(edit.d, edit.cols, edit.col_removed)
     problem = dataclasses.replace(model.problem, penalty=put(edit.penalty.take(columns)))
@@ -151,7 +154,8 @@ def refit(model: Model, change: Change, **options) -> Model:
     if edit.unit != unit:  # keep_n: the mean still divides by the old number of rows
         weight = np.asarray(weight) * (float(edit.unit) / unit)
     options.setdefault("warm_start", old)
-    return fit(problem, X, y, sample_weight=weight, **options)
+    new = fit(problem, X, y, sample_weight=weight, **options)
+    return new if inputs is None else dataclasses.replace(new, inputs=put(inputs.kept(columns)))
 
 
 def _kept(size: int, index, removed):

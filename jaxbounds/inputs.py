@@ -1,0 +1,184 @@
+"""How users write rows and changes of a model: columns by name, in units before a scaler, without a constant column.
+
+A model whose `inputs` are set holds its data after a scaler (stored = (raw - mean) / deviation, or the like) and with a
+last column of constants where the intercept is penalised. Users write raw rows; `read` and `Inputs.rows` turn them into
+the model's own. The scaler is the fitted one: a change does not fit it anew.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from jaxbounds.array import on_host, to_host, xp
+from jaxbounds.batches import Flat
+from jaxbounds.host import HostMatrix, matrix_of
+from jaxbounds.kinds import AddRows, Change, Combined, SetColumns, SetElements, SetRows
+from jaxbounds.matrix import Dense, Matrix, Sparse, as_matrix
+from jaxbounds.names import frame_columns, resolved
+from jaxbounds.pytree import is_traced, pytree, static
+
+_STEPS = {
+    "subtract": lambda values, by: values - by,
+    "divide": lambda values, by: values / by,
+    "multiply": lambda values, by: values * by,
+    "add": lambda values, by: values + by,
+}
+
+
+@pytree
+class Inputs:
+    """The meaning of the columns that users write.
+
+    Attributes:
+        vectors: a (width,) float64 array for each step of the scaler.
+        steps: "subtract", "divide", "multiply" or "add", in the order of application.
+        width: columns of the user's rows, without added ones.
+        constant: what the model's column number `width` holds, or None if there is no such column.
+        names: the columns' names, or None. classes: (negative, positive) labels if they are text, or None.
+    """
+
+    vectors: tuple
+    steps: tuple[str, ...] = static()
+    width: int = static()
+    constant: float | None = static(default=None)
+    names: tuple[str, ...] | None = static(default=None)
+    classes: tuple | None = static(default=None)
+
+    def rows(self, X: Any, width: int, host: bool, name: str) -> Matrix | HostMatrix:
+        """The user's rows as a matrix of the model; `width` counts the model's columns and the added ones.
+
+        What is already a matrix of the library is taken to be the model's own.
+        """
+        if isinstance(X, Dense | Sparse | HostMatrix):
+            return matrix_of(X, host, name)
+        order = frame_columns(X)
+        if order is not None and self.names is not None:
+            X = X[list(self._known(order, name))]
+        matrix = as_matrix(X, name)
+        extra = int(self.constant is not None)
+        if matrix.shape[1] not in (width, width - extra):
+            raise ValueError(f"{name} must have {width - extra} columns like the data the estimator was fitted on, got "
+                             f"{matrix.shape[1]}")  # fmt: skip
+        return matrix_of(self._block(matrix, matrix.shape[1] < width), host, name)
+
+    def _known(self, order, name: str):
+        names = self.names or ()
+        missing = sorted(set(names) - set(order))
+        if missing:
+            raise ValueError(f"{name} lacks the columns {missing} of the training data")
+        return (*names, *(column for column in order if column not in names))
+
+    def part(self, part: Any) -> Any:
+        """An elementary change in the model's units."""
+        if isinstance(part, SetElements):
+            old = None if part.old_values is None else self._values(part.old_values, part.cols)
+            return replace(part, values=self._values(part.values, part.cols), old_values=old)
+        if isinstance(part, SetColumns):
+            old = None if part.old_values is None else self._columns(part.old_values, part.cols)
+            return replace(part, matrix=self._columns(part.matrix, part.cols), old_values=old)
+        if isinstance(part, SetRows | AddRows):
+            part = replace(part, matrix=self._whole(part.matrix))
+        old = getattr(part, "old_values", None)
+        if old is not None and hasattr(part, "rows"):
+            part = replace(part, old_values=self._whole(old))
+        return part
+
+    def kept(self, columns: Any) -> "Inputs":
+        """The inputs after only these of the model's columns (and added ones) stay."""
+        columns = np.asarray(columns)
+        old = columns[columns < self.width]
+        constant = self.constant if np.any(columns == self.width) else None
+        names = None if self.names is None else tuple(self.names[j] for j in old)
+        vectors = tuple(np.asarray(vector)[old] for vector in self.vectors)
+        return Inputs(vectors, self.steps, len(old), constant, names, self.classes)
+
+    def _values(self, values, cols):
+        """Scattered values of the given columns; the constant's and added columns have no scale."""
+        if not self.steps or not self.width:
+            return values
+        inside = cols < self.width
+        scaled = values = xp.asarray(values, dtype=xp.float64)
+        for step, vector in zip(self.steps, self.vectors, strict=True):
+            scaled = _STEPS[step](scaled, xp.take(vector, xp.minimum(cols, self.width - 1)))
+        return xp.where(inside, scaled, values)
+
+    def _whole(self, matrix: Any) -> Any:
+        """Whole rows, with or without the constant and added columns."""
+        return self._block(matrix, self.constant is not None and matrix.shape[-1] == self.width)
+
+    def _columns(self, matrix: Any, cols) -> Any:
+        """Whole columns (n, k)."""
+        if not self.steps:
+            return matrix
+        if _is_sparse(matrix):
+            matrix = _dense(matrix)
+        return replace(matrix, values=self._values(matrix.values, cols[..., None, :]))
+
+    def _block(self, matrix: Any, insert: bool) -> Any:
+        """Rows with their first columns scaled, and the constant in its place if it is to be inserted."""
+        sparse = _is_sparse(matrix)
+        if sparse and ("subtract" in self.steps or "add" in self.steps):
+            matrix, sparse = _dense(matrix), False
+        if sparse:
+            return self._sparse_block(matrix, insert)
+        values = matrix.values
+        values = self._values(values, np.broadcast_to(np.arange(values.shape[-1]), values.shape))
+        if insert:
+            column = xp.full((*values.shape[:-1], 1), self.constant, xp.float64)
+            parts = values[..., : self.width], column, values[..., self.width :]
+            values = xp.concatenate([part.astype(xp.float64) for part in parts], axis=-1)
+        return replace(matrix, values=values)
+
+    def _sparse_block(self, matrix: Any, insert: bool) -> Any:
+        """The same for sparse rows, which only products and quotients leave sparse."""
+        if is_traced(matrix):
+            raise ValueError("sparse rows cannot be scaled inside jit, vmap or grad; pass dense ones")
+        host = isinstance(matrix, HostMatrix)
+        values: Any = sp.csr_array(matrix.values if host else matrix.to_scipy(), dtype=np.float64, copy=True)
+        values.data = np.asarray(self._values(values.data, values.indices))
+        if insert:
+            column = np.full((values.shape[0], 1), self.constant)
+            values = sp.hstack([values[:, : self.width], column, values[:, self.width :]], "csr")
+        return HostMatrix(values) if host else as_matrix(values)
+
+
+def _is_sparse(matrix: Any) -> bool:
+    return sp.issparse(matrix.values) if isinstance(matrix, HostMatrix) else not isinstance(matrix, Dense)
+
+
+def _dense(matrix: Any) -> Any:
+    if isinstance(matrix, HostMatrix):
+        return HostMatrix(matrix.values.toarray())
+    return Dense(matrix.to_dense())
+
+
+def read(model: Any, change: Any) -> Any:
+    """A change as its user wrote it, in the numbers and units of the model's own data."""
+    inputs = _inputs_of(model)
+    if isinstance(change, Flat):
+        return change if inputs is None else replace(change, flat=tuple(inputs.part(part) for part in change.flat))
+    change = numbered(model, change)
+    if inputs is None:
+        return change
+    if on_host(inputs, change):
+        inputs, change = to_host((inputs, change))
+    parts = tuple(inputs.part(part) for part in change.parts())
+    return parts[0] if len(parts) == 1 else Combined(parts)
+
+
+def _inputs_of(model: Any) -> Inputs | None:
+    """Models of several classes have none."""
+    return getattr(model, "inputs", None)
+
+
+def numbered(model: Any, change: Change) -> Change:
+    """The change with names of columns and labels turned into numbers."""
+    inputs = _inputs_of(model)
+    return resolved(change, *((None, None) if inputs is None else (inputs.names, inputs.classes)))
+
+
+def rows_of(model: Any, X: Any, width: int, host: bool, name: str = "X") -> Matrix | HostMatrix:
+    """Rows that a user wrote, as a matrix of the model; its caller checks the width."""
+    return matrix_of(X, host, name) if model.inputs is None else model.inputs.rows(X, width, host, name)

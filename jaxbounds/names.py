@@ -1,0 +1,109 @@
+"""Columns and labels by name: changes that wait for a model that knows the names."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from jaxbounds.kinds import AddRows, Change, Combined, SetRows
+from jaxbounds.matrix import Dense, as_matrix
+from jaxbounds.pytree import is_traced, pytree, static
+
+
+def frame_columns(X: Any) -> tuple[str, ...] | None:
+    """The column names of a data frame (pandas, polars, ...) if all are text, None for anything else."""
+    columns = getattr(X, "columns", None)
+    if columns is None or is_traced(X) or not hasattr(X, "__len__"):
+        return None
+    names = tuple(columns)
+    return names if names and all(isinstance(name, str) for name in names) else None
+
+
+def text(values: Any) -> tuple[str, ...] | None:
+    """The values as text if they are text, None otherwise."""
+    if is_traced(values) or isinstance(values, int):
+        return None
+    if isinstance(values, str):
+        return (values,)
+    try:
+        array = np.asarray(values)
+    except ValueError:
+        return None
+    if array.dtype.kind in "biufc" or array.ndim > 1 or not array.size:
+        return None
+    return tuple(str(value) for value in array.tolist()) if all(isinstance(v, str) for v in array.tolist()) else None
+
+
+@pytree
+class Named(Change):
+    """A change whose columns or labels are names; a model that knows them turns them into numbers.
+
+    In `change`, column k stands for columns[k] and target k for labels[k]; `order` names the columns of its rows.
+    """
+
+    change: Any
+    columns: tuple[str, ...] | None = static(default=None)
+    labels: tuple[str, ...] | None = static(default=None)
+    order: tuple[str, ...] | None = static(default=None)
+
+    def resolve(self, names: tuple[str, ...] | None, classes: tuple | None) -> Change:
+        """The change in numbers: columns counted in `names`, targets -1 for classes[0] and +1 for classes[1]."""
+        change = self.change
+        if self.columns is not None:
+            numbers = np.array(_positions(self.columns, names, "cols"), np.int32)
+            change = replace(change, cols=numbers[np.asarray(change.cols)])
+        if self.labels is not None:
+            signs = np.array([_sign(label, classes) for label in self.labels])
+            change = replace(change, target=signs[np.asarray(change.target, np.int64)])
+        if self.order is not None and names is not None and self.order != names:
+            if sorted(self.order) != sorted(names):
+                missing, unknown = sorted(set(names) - set(self.order)), sorted(set(self.order) - set(names))
+                raise ValueError(f"X_new must have the columns of the training data: missing {missing}, unknown "
+                                 f"{unknown}")  # fmt: skip
+            change = replace(change, matrix=_columns_of(change.matrix, _positions(names, self.order, "X_new")))
+        return change
+
+    def write(self, table):
+        self.resolve(None, None).write(table)
+
+
+def _positions(wanted, names, what: str) -> list[int]:
+    if names is None:
+        raise ValueError(f"{what} holds names ({wanted[0]!r}, ...), and these data have none; pass column numbers, or "
+                         "fit on a data frame")  # fmt: skip
+    place = {name: j for j, name in enumerate(names)}
+    for k, name in enumerate(wanted):
+        if name not in place:
+            raise ValueError(f"{what}[{k}] = {name!r} is not a column of the training data; they are {list(names)}")
+    return [place[name] for name in wanted]
+
+
+def _sign(label: str, classes: tuple | None) -> float:
+    if classes is None:
+        raise ValueError(f"y_new holds the label {label!r}, and this model's labels are -1 and +1; pass these")
+    if label not in classes:
+        raise ValueError(f"y_new holds {label!r}, which is not one of the classes {list(classes)}")
+    return -1.0 if label == classes[0] else 1.0
+
+
+def _columns_of(matrix: Any, order: list[int]) -> Any:
+    if isinstance(matrix, Dense):
+        return Dense(matrix.values[..., np.asarray(order)])
+    return as_matrix(matrix.to_scipy().tocsc()[:, order])
+
+
+def named(change: Change, columns=None, labels=None, X: Any = None) -> Change:
+    """The change itself, or one that waits for the meaning of the names in it."""
+    order = frame_columns(X) if isinstance(change, SetRows | AddRows) else None
+    if columns is None and labels is None and order is None:
+        return change
+    return Named(change, columns, labels, order)
+
+
+def resolved(change: Change, names: tuple[str, ...] | None, classes: tuple | None) -> Change:
+    """The change with all its names turned into numbers."""
+    if isinstance(change, Named):
+        return change.resolve(names, classes)
+    if isinstance(change, Combined) and any(isinstance(part, Named) for part in change.parts()):
+        return Combined(tuple(resolved(part, names, classes) for part in change.parts()))
+    return change

@@ -1,0 +1,326 @@
+"""Estimators in scikit-learn's manner that answer what-if questions: `BoundedClassifier`, `BoundedRegressor`."""
+
+import warnings
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from jaxbounds import losses, penalties
+from jaxbounds.array import put
+from jaxbounds.bounds import Interval, bound
+from jaxbounds.certificates import Method
+from jaxbounds.changes import set_penalty
+from jaxbounds.inputs import Inputs
+from jaxbounds.kinds import Change, Combined
+from jaxbounds.names import Named, resolved
+from jaxbounds.problem import Problem
+from jaxbounds.solvers.fit import FitWarning, fit
+from jaxbounds.status import Status
+from jaxbounds.what_if import WhatIf
+
+try:
+    from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+    from sklearn.utils.class_weight import compute_class_weight
+    from sklearn.utils.multiclass import check_classification_targets
+    from sklearn.utils.validation import check_is_fitted
+except ImportError as error:
+    raise ImportError("jaxbounds.sklearn needs scikit-learn: pip install 'jaxbounds[data]'") from error
+
+__all__ = ["BoundedClassifier", "BoundedRegressor"]
+_FLOATS: Any = (np.float64, np.float32)
+
+
+def _validated(estimator: Any, *data: Any, **options: Any) -> Any:
+    """scikit-learn's check of X and y, which also keeps the names and the number of the columns."""
+    options |= {"accept_sparse": "csr", "dtype": _FLOATS}
+    try:
+        from sklearn.utils.validation import validate_data
+    except ImportError:  # until scikit-learn 1.5
+        return estimator._validate_data(*data, **options)
+    return validate_data(estimator, *data, **options)
+
+
+class _Bounded(BaseEstimator):
+    """What both have in common: parameters, the models and the questions."""
+
+    loss: Any
+    penalty: Any
+    alpha: float
+    l1_ratio: float
+    fit_intercept: bool
+    tol: float
+    max_steps: int | None
+    solver: Any
+
+    def what_if(self, change: Change, method: Method | None = None) -> WhatIf:
+        """Bounds on what `fit` would give on the changed data, without fitting.
+
+        Row numbers are those of the X given to `fit`; columns may be named if that was a data frame, and new targets
+        are in the estimator's own labels. Class weights that `fit` computed stay as they are.
+
+        Args:
+            change: from `jb.set_rows`, `jb.remove_rows`, ..., `jb.combine`.
+            method: as in `jb.bound`.
+
+        Returns:
+            WhatIf: `labels(X)`, `scores(X)`, `decided(X)`, `distance`, `w(name)`.
+
+        Raises:
+            ValueError: the change does not fit the data, or rows of weight 0 were left out of the fit.
+        """
+        check_is_fitted(self)
+        if not isinstance(change, Change):
+            raise TypeError(f"change must come from jb.set_rows, jb.remove_rows, ...; got {type(change).__name__}")
+        if self._left_out:
+            raise ValueError(f"{self._left_out} rows of weight 0 were left out of the fit, so that row numbers have no "
+                             "meaning; fit without them")  # fmt: skip
+        names = self._names()
+        found = tuple(bound(model, self._change_of(change, k), method) for k, model in enumerate(self.models_))
+        return WhatIf(found, getattr(self, "classes_", None), names)
+
+    def predict_interval(self, X: Any, change: Change | None = None, method: Method | None = None) -> Interval:
+        """Intervals that hold the exact optimum's `decision_function` (or predictions, for regression).
+
+        Without a change they say what the fit's own inexactness can hide; with one, what retraining would give.
+
+        Args:
+            X: (m, d) rows. change: of the training data, or None. method: as in `jb.bound`.
+
+        Returns:
+            Interval (m,), or (m, K) for K > 2 classes.
+        """
+        check_is_fitted(self)
+        if change is not None:
+            return self.what_if(change, method).scores(X)
+        same = set_penalty(self.models_[0].problem.penalty)
+        return WhatIf(tuple(bound(model, same, method) for model in self.models_)).scores(X)
+
+    def _names(self) -> tuple[str, ...] | None:
+        names = getattr(self, "feature_names_in_", None)
+        return None if names is None else tuple(map(str, names))
+
+    def _change_of(self, change: Change, k: int) -> Change:
+        """The change as model k sees it."""
+        return change
+
+    def _problem(self, choices: dict[str, Any]) -> Problem:
+        """min over w, b of sum_i c_i l(x_i.w + b, y_i) + alpha R(w)."""
+        loss = choices.get(self.loss) if isinstance(self.loss, str) else self.loss
+        if loss is None:
+            raise ValueError(f"loss must be one of {sorted(choices)} or one of jb.losses, got {self.loss!r}")
+        penalty = self.penalty
+        if isinstance(penalty, str):
+            if penalty not in ("l2", "l1", "elastic_net"):
+                raise ValueError(f"penalty must be l2, l1, elastic_net or one of jb.penalties, got {self.penalty!r}")
+            ratio = {"l2": 0.0, "l1": 1.0}.get(penalty, self.l1_ratio)
+            if not 0 <= ratio <= 1:
+                raise ValueError(f"l1_ratio must lie in [0, 1], got {self.l1_ratio!r}")
+            if ratio == 0:
+                penalty = penalties.l2(self.alpha)
+            elif ratio == 1:
+                penalty = penalties.l1(self.alpha)
+            else:
+                penalty = penalties.elastic_net(lam=self.alpha * (1 - ratio), l1=self.alpha * ratio)
+        return Problem(loss, penalty, scale="sum", intercept=bool(self.fit_intercept))
+
+    def _weights(self, sample_weight: Any, n: int) -> Any:
+        """Checked sample weights, where 0 leaves a row out."""
+        if sample_weight is None:
+            return np.ones(n)
+        weight = np.asarray(sample_weight, np.float64)
+        if weight.ndim == 0:
+            weight = np.full(n, weight)
+        if weight.shape != (n,):
+            raise ValueError(f"sample_weight.shape == {weight.shape}, expected {(n,)}!")
+        if not np.all(np.isfinite(weight)) or np.any(weight < 0):
+            raise ValueError("sample_weight must hold finite numbers that are not negative")
+        if not np.any(weight > 0):
+            raise ValueError("Invalid input: all values in sample_weight are zero")
+        return weight
+
+    def _train(self, problem: Problem, X: Any, targets: list[Any], weight: Any) -> None:
+        kept = weight > 0
+        self._left_out = int(np.sum(~kept))
+        if self._left_out:
+            X, targets, weight = X[kept], [target[kept] for target in targets], weight[kept]
+        names, models = self._names(), []
+        for target in targets:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", FitWarning)  # said once for all models below
+                model = fit(problem, X, target, sample_weight=weight, tol=self.tol, solver=self.solver,
+                            max_steps=self.max_steps)  # fmt: skip
+            if names is not None:
+                model = replace(model, inputs=put(Inputs((), (), X.shape[1], names=names)))
+            models.append(model)
+        self.models_ = tuple(models)
+        early = [Status(int(model.status)) for model in models if int(model.status) != Status.CONVERGED]
+        if early:
+            warnings.warn(f"{len(early)} of {len(models)} models stopped early. {early[0].advice}", FitWarning,
+                          stacklevel=3)  # fmt: skip
+        self.n_iter_ = max(1, *(int(model.n_steps) for model in models))
+        self._set_coefficients()
+
+    def _set_coefficients(self) -> None:
+        self.coef_ = np.stack([np.asarray(model.w) for model in self.models_])
+        self.intercept_ = np.array([float(model.intercept) for model in self.models_])
+
+    def _decision(self, X: Any) -> np.ndarray:
+        check_is_fitted(self)
+        X = _validated(self, X, reset=False)
+        scores = np.stack([np.asarray(model.scores(X)) for model in self.models_], axis=1)
+        return scores[:, 0] if scores.shape[1] == 1 else scores
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()  # type: ignore[misc]
+        tags.input_tags.sparse = True
+        return tags
+
+
+class BoundedClassifier(ClassifierMixin, _Bounded):
+    """A linear classifier that answers `what_if(change)` with guarantees: min sum_i c_i l(m_i) + alpha R(w).
+
+    m_i = y_i (x_i.w + b), c_i is the sample weight times the class weight, R(w) = (1 - r)/2 ||w||^2 + r ||w||_1 with
+    r = 0, 1 or l1_ratio. With the defaults it minimises what LogisticRegression(C=1/alpha) does. More than two classes
+    are fitted one against the rest.
+
+    Args:
+        loss: "logistic", "squared_hinge", "smoothed_hinge" (gamma = 1), "hinge", or one of `jb.losses`.
+        penalty: "l2", "l1", "elastic_net", or one of `jb.penalties` (then alpha and l1_ratio are not used).
+        alpha: strength of the penalty.
+        l1_ratio: share of the L1 part of "elastic_net", in [0, 1].
+        fit_intercept: whether there is an intercept, which is not penalised; it needs a smooth loss and, for bounds, a
+            penalty that is not "l1".
+        class_weight: None, "balanced" or a dictionary from class to weight.
+        tol, solver, max_steps: as in `jb.fit`.
+
+    Attributes:
+        classes_: (K,) labels. coef_: (1, d), or (K, d) for K > 2. intercept_: (1,) or (K,).
+        models_: the trained `jb.Model`s, for everything else of the library. n_iter_: most steps of a solver.
+
+    Example:
+        >>> import numpy as np, jaxbounds as jb
+        >>> from jaxbounds.sklearn import BoundedClassifier
+        >>> X, y = np.array([[2.0], [-1.0], [1.0], [-2.0]]), np.array(["yes", "no", "yes", "no"])
+        >>> classifier = BoundedClassifier(alpha=0.5).fit(X, y)
+        >>> classifier.what_if(jb.remove_rows([3])).labels([[3.0], [-0.3]]).tolist()
+        ['yes', None]
+    """
+
+    def __init__(
+        self, loss="logistic", penalty="l2", *, alpha=1.0, l1_ratio=0.5, fit_intercept=True, class_weight=None,
+        tol=1e-8, max_steps=None, solver=None,
+    ):  # fmt: skip
+        self.loss = loss
+        self.penalty = penalty
+        self.alpha = alpha
+        self.l1_ratio = l1_ratio
+        self.fit_intercept = fit_intercept
+        self.class_weight = class_weight
+        self.tol = tol
+        self.max_steps = max_steps
+        self.solver = solver
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "BoundedClassifier":
+        """Train on X (n, d) and labels y (n,) of any kind, with weights >= 0; returns itself."""
+        X, y = _validated(self, X, y)
+        check_classification_targets(y)
+        weight = self._weights(sample_weight, X.shape[0])
+        self.classes_, codes = np.unique(y, return_inverse=True)
+        if len(np.unique(codes[weight > 0])) < 2:
+            only = self.classes_[codes[weight > 0][0]]
+            raise ValueError(f"y needs at least two classes, and it has 1 class: {only!r}")
+        if self.class_weight is not None:
+            weight = weight * compute_class_weight(self.class_weight, classes=self.classes_, y=y)[codes]
+        smoothed = losses.smoothed_hinge(1.0)
+        problem = self._problem({"logistic": losses.logistic(), "squared_hinge": losses.squared_hinge(),
+                                 "smoothed_hinge": smoothed, "hinge": losses.hinge()})  # fmt: skip
+        positive = range(len(self.classes_)) if len(self.classes_) > 2 else (1,)
+        self._train(problem, X, [np.where(codes == k, 1.0, -1.0) for k in positive], weight)
+        return self
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Scores of the rows of X: (m,) for two classes, positive for classes_[1]; (m, K) for more."""
+        return self._decision(X)
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The likeliest class of each row of X."""
+        scores = self.decision_function(X)
+        return self.classes_[(scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)]
+
+    def _change_of(self, change: Change, k: int) -> Change:
+        positive = self.classes_[1 if len(self.classes_) == 2 else k]
+        parts = tuple(self._signed(part, positive) for part in change.parts())
+        return parts[0] if len(parts) == 1 else Combined(parts)
+
+    def _signed(self, part: Any, positive: Any) -> Change:
+        """An elementary change with -1 and +1 in place of the estimator's labels."""
+        inner = part.change if isinstance(part, Named) else part
+        target = getattr(inner, "target", None)
+        if target is None:
+            return resolved(part, self._names(), None)
+        target = np.asarray(target)
+        if isinstance(part, Named) and part.labels is not None:
+            target = np.asarray(part.labels)[target.astype(int)]
+        for k, label in enumerate(target.tolist()):
+            if label not in self.classes_.tolist():
+                raise ValueError(f"y_new[{k}] = {label!r} is not one of the classes {self.classes_.tolist()}; a new "
+                                 "class needs a new fit")  # fmt: skip
+        inner = put(replace(inner, target=np.where(target == positive, 1.0, -1.0)))
+        return replace(part, change=inner, labels=None) if isinstance(part, Named) else inner
+
+
+class BoundedRegressor(RegressorMixin, _Bounded):
+    """A linear regressor that answers `what_if(change)` with guarantees: min sum_i c_i l(s_i, y_i) + alpha R(w).
+
+    s_i = x_i.w + b, c_i is the sample weight, and R(w) = (1 - r)/2 ||w||^2 + r ||w||_1 with r = 0, 1 or l1_ratio. With
+    the defaults it minimises half of what Ridge(alpha) does.
+
+    Args:
+        loss: "squared", "huber" (delta = 1.35), or one of `jb.losses`.
+        penalty: "l2", "l1", "elastic_net", or one of `jb.penalties` (then alpha and l1_ratio are not used).
+        alpha: strength of the penalty.
+        l1_ratio: share of the L1 part of "elastic_net", in [0, 1].
+        fit_intercept: whether there is an intercept, which is not penalised; it needs a smooth loss and, for bounds, a
+            penalty that is not "l1".
+        tol, solver, max_steps: as in `jb.fit`.
+
+    Attributes:
+        coef_: (d,). intercept_: a number. models_: the trained `jb.Model` alone. n_iter_: steps of the solver.
+
+    Example:
+        >>> import numpy as np, jaxbounds as jb
+        >>> from jaxbounds.sklearn import BoundedRegressor
+        >>> X, y = np.array([[0.0], [1.0], [2.0], [3.0]]), np.array([0.1, 0.9, 2.1, 2.9])
+        >>> interval = BoundedRegressor(alpha=0.1).fit(X, y).what_if(jb.remove_rows([1])).scores([[1.5]])
+        >>> bool(interval.lower[0] <= 1.52 <= interval.upper[0])
+        True
+    """
+
+    def __init__(
+        self, loss="squared", penalty="l2", *, alpha=1.0, l1_ratio=0.5, fit_intercept=True, tol=1e-8, max_steps=None,
+        solver=None,
+    ):  # fmt: skip
+        self.loss = loss
+        self.penalty = penalty
+        self.alpha = alpha
+        self.l1_ratio = l1_ratio
+        self.fit_intercept = fit_intercept
+        self.tol = tol
+        self.max_steps = max_steps
+        self.solver = solver
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "BoundedRegressor":
+        """Train on X (n, d) and targets y (n,), with weights >= 0; returns itself."""
+        X, y = _validated(self, X, y, y_numeric=True)
+        problem = self._problem({"squared": losses.squared(), "huber": losses.huber(1.35)})
+        self._train(problem, X, [np.asarray(y, np.float64)], self._weights(sample_weight, X.shape[0]))
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Predictions (m,) for the rows of X."""
+        return self._decision(X)
+
+    def _set_coefficients(self) -> None:
+        (model,) = self.models_
+        self.coef_, self.intercept_ = np.asarray(model.w), float(model.intercept)
