@@ -18,11 +18,13 @@ from jaxbounds.pytree import pytree
 from jaxbounds.rounding import U
 from jaxbounds.secant import piecewise_curvature, piecewise_secant, usable
 from jaxbounds.smooth_losses import log_cosh, poisson
+from jaxbounds.softmax import softmax
 from jaxbounds.user_functions import from_margin, from_score
 
 __all__ = [
     "Loss", "from_margin", "from_score", "hinge", "huber", "log_cosh", "logistic", "modified_huber", "poisson",
-    "smoothed_hinge", "smoothed_quantile", "squared", "squared_epsilon_insensitive", "squared_hinge",
+    "smoothed_hinge", "smoothed_quantile", "softmax", "squared",
+    "squared_epsilon_insensitive", "squared_hinge",
 ]  # fmt: skip
 
 

@@ -12,6 +12,7 @@ import scipy.sparse as sp
 from jax import lax
 
 from jaxbounds.array import carry, on_host, put, to_host
+from jaxbounds.classes import ClassModel
 from jaxbounds.edit import bucket, prepare
 from jaxbounds.kinds import Change
 from jaxbounds.matrix import Dense, Matrix, as_matrix
@@ -19,6 +20,7 @@ from jaxbounds.model import Data, Model, best_intercept, remember
 from jaxbounds.penalties import Penalty
 from jaxbounds.problem import Problem, as_sample_weight, as_targets, as_vector
 from jaxbounds.pytree import in_float64, is_traced
+from jaxbounds.softmax import Softmax
 from jaxbounds.solvers.common import Task
 from jaxbounds.solvers.default import default_solver
 from jaxbounds.status import Status
@@ -74,6 +76,13 @@ def fit(
     """
     if not isinstance(problem, Problem):
         raise TypeError(f"problem must be a jb.Problem, got {type(problem).__name__}")
+    if isinstance(problem.loss, Softmax):
+        from jaxbounds.multinomial import fit_multinomial
+
+        return fit_multinomial(
+            problem, X, y, sample_weight=sample_weight, tol=tol, solver=solver, warm_start=warm_start,
+            max_steps=max_steps, callback=callback,
+        )  # type: ignore[return-value]  # fmt: skip
     problem.check()
     _check_intercept(problem)
     matrix = as_matrix(X)
@@ -134,6 +143,8 @@ def refit(model: Model, change: Change, **options) -> Model:
         >>> jb.refit(model, jb.remove_rows([0])).alpha.shape
         (1,)
     """
+    if isinstance(model, ClassModel):
+        return model.refit(change, **options)
     if model.data is None:
         raise ValueError("refit needs the data, and this model was stored without it; use change.apply and fit instead")
     data, edit = model.data, prepare(model, change)
