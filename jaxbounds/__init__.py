@@ -31,6 +31,9 @@ from jaxbounds.left_out import (
     leave_one_out,
 )
 from jaxbounds.model import Model
+from jaxbounds.multinomial import MultinomialModel
+from jaxbounds.multinomial_bounds import MultinomialBounds
+from jaxbounds.one_vs_rest import OneVsRest, OneVsRestBounds, fit_one_vs_rest
 from jaxbounds.penalty_path import Path, PenaltySweep, fit_path, penalty_sweep
 from jaxbounds.problem import Problem
 from jaxbounds.solvers.fit import FitWarning, fit, refit
@@ -51,10 +54,11 @@ __version__ = "0.1.0"
 __all__ = [
     "Attack", "BestPenalty", "Bounds", "Cached", "ChangeBatch", "CrossValidation", "Curvature", "Decision",
     "DistanceBelow", "EachBounds", "FitWarning", "Influence", "Interval", "LabelErrors", "LabelsKnown", "LeaveOneOut",
-    "Model", "Partial", "Pass", "Path", "PenaltySweep", "Problem", "RowRanks", "SelfConcordant", "Status", "Theorem1",
-    "WorstCase", "add_columns", "add_rows", "attack_relabel", "attack_removal", "best_penalty", "bound", "bound_each",
-    "certificates", "combine", "cross_validate", "decide", "each_penalty", "each_row_removed", "each_target_flipped",
-    "find_label_errors", "fit", "fit_path", "from_sklearn", "influence", "largest_certified_relabel",
+    "Model", "MultinomialBounds", "MultinomialModel", "OneVsRest", "OneVsRestBounds", "Partial", "Pass", "Path",
+    "PenaltySweep", "Problem", "RowRanks", "SelfConcordant", "Status", "Theorem1", "WorstCase", "add_columns",
+    "add_rows", "attack_relabel", "attack_removal", "best_penalty", "bound", "bound_each", "certificates", "combine",
+    "cross_validate", "decide", "each_penalty", "each_row_removed", "each_target_flipped", "find_label_errors", "fit",
+    "fit_one_vs_rest", "fit_path", "from_sklearn", "influence", "largest_certified_relabel",
     "largest_certified_removal", "leave_one_out", "load_svmlight", "losses", "penalties", "penalty_sweep", "rank_rows",
     "refit", "remove_columns", "remove_rows", "set_columns", "set_elements", "set_penalty", "set_rows", "set_targets",
     "set_weights", "solvers", "stack", "testing", "with_factor", "worst_case_relabel", "worst_case_relabels",

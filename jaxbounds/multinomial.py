@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxbounds.array import Array, on_host, put, squared, to_host, xp
+from jaxbounds.array import Array, on_host, put, to_host, xp
 from jaxbounds.classes import ClassModel, as_classes
 from jaxbounds.host import HostMatrix, host_matrix, matrix_of
 from jaxbounds.kinds import Change
@@ -77,7 +77,7 @@ class MultinomialModel(ClassModel):
         return put(xp.argmax(self.scores(X), axis=1).astype(xp.int32))
 
     def bound(self, change: Change, method: Any = None):
-        """See `jb.bound`; the method is `Cached()`."""
+        """See `jb.bound`; methods are `Cached()` and `Pass()`."""
         from jaxbounds.certificates.multinomial import bound_multinomial
 
         return bound_multinomial(self, change, method)
@@ -137,11 +137,8 @@ def metric_norm(g, lam):
     return norm_up(xp.sum(g * g / lam), g.shape[0] * g.shape[1] + 4)
 
 
-def _memory(problem: Problem, data: Data, w, status, n_steps) -> MultinomialModel:
-    loss: Any = problem.loss
-    matrix, y = data.matrix, data.target
-    n, d = matrix.shape
-    c, stored, w = data.weight * problem.unit(n), w, w.astype(xp.float64)
+def dual_sums(loss: Softmax, matrix: Any, y, c, w):
+    """(scores, scale of their rounding, t, V = sum_i c_i t_i x_i, bound on its error) at coefficients w (K, d)."""
     magnitude, terms = matrix.map(xp.abs), matrix.row_terms
     s = products(matrix, w)
     s_abs = up(xp.max(products(magnitude, xp.abs(w)), axis=1), terms)
@@ -149,15 +146,31 @@ def _memory(problem: Problem, data: Data, w, status, n_steps) -> MultinomialMode
     weighted = c[:, None] * t
     v = sums(matrix, weighted)
     v_pad = growth(matrix.col_terms + 6) * sums(magnitude, xp.abs(weighted)) + sums(magnitude, c[:, None] * t_pad)
-    v_pad = up(v_pad, matrix.col_terms) + matrix.col_terms * TINY
-    lam = metric(problem.penalty, d)
+    return s, s_abs, t, v, up(v_pad, matrix.col_terms) + matrix.col_terms * TINY
+
+
+def objective(loss: Softmax, y, c, lam, w, s):
+    """P at coefficients w with scores s."""
+    return xp.sum(c * loss.value(s, y)) + xp.sum(lam * w * w) / 2
+
+
+def gradient(lam, w, v, v_pad):
+    """(g = lam W - V, upper bounds of its norm and of its error's norm in the metric 1/lam)."""
     g = lam * w - v
-    pad = v_pad + 2 * U * (xp.abs(lam * w) + xp.abs(v))
-    gap = up((metric_norm(g, lam) + metric_norm(pad, lam)) ** 2 / 2)
-    primal = xp.sum(c * loss.value(s, y)) + xp.sum(lam * w * w) / 2
+    pad = v_pad + 4 * U * (xp.abs(lam * w) + xp.abs(v))
+    return g, metric_norm(g, lam), metric_norm(pad, lam)
+
+
+def _memory(problem: Problem, data: Data, w, status, n_steps) -> MultinomialModel:
+    loss: Any = problem.loss
+    matrix, y = data.matrix, data.target
+    n, d = matrix.shape
+    c, lam, exact = data.weight * problem.unit(n), metric(problem.penalty, d), w.astype(xp.float64)
+    s, s_abs, t, v, v_pad = dual_sums(loss, matrix, y, c, exact)
+    _, size, error = gradient(lam, exact, v, v_pad)
     return MultinomialModel(
-        problem, stored, t, gap, primal, status, n_steps, y, data.weight, s, s_abs, v, v_pad,
-        spectral_bound(matrix, c), data, row_terms=terms,
+        problem, w, t, up((size + error) ** 2 / 2), objective(loss, y, c, lam, exact, s), status, n_steps, y,
+        data.weight, s, s_abs, v, v_pad, spectral_bound(matrix, c), data, row_terms=matrix.row_terms,
     )  # fmt: skip
 
 
@@ -170,9 +183,8 @@ def remember_multinomial(problem: Problem, data: Data, w, status=0, n_steps=0) -
     if not on_host(problem, data, w):
         return _memory_jit(problem, data, w, *counts)
     here = to_host(data)
-    model = _memory(
-        to_host(problem), dataclasses.replace(here, matrix=host_matrix(data.matrix)), to_host(w), *map(np.asarray, counts)
-    )
+    here = dataclasses.replace(here, matrix=host_matrix(data.matrix))
+    model = _memory(to_host(problem), here, to_host(w), *map(np.asarray, counts))
     return put(dataclasses.replace(model, problem=problem, data=data))
 
 

@@ -5,7 +5,7 @@ import jax
 from jaxbounds.array import xp
 from jaxbounds.conjugate import parameter, soft
 from jaxbounds.interfaces import Loss
-from jaxbounds.pytree import in_float64, pytree
+from jaxbounds.pytree import in_float64, is_traced, pytree
 from jaxbounds.rounding import U
 from jaxbounds.secant import piecewise_curvature, piecewise_secant, usable
 
@@ -234,7 +234,7 @@ def smoothed_quantile(tau, gamma) -> SmoothedQuantile:
     Source: Koenker and Bassett 1978; Moreau envelope.
     """
     tau = parameter("tau", tau)
-    if not isinstance(tau, jax.core.Tracer) and not float(tau) < 1.0:
+    if not is_traced(tau) and not float(tau) < 1.0:
         raise ValueError(f"tau = {float(tau):g} is not allowed; choose a quantile strictly between 0 and 1")
     return SmoothedQuantile(tau, 1.0 - tau, parameter("gamma", gamma))
 

@@ -1,14 +1,12 @@
 """More losses with curved pieces: log-cosh, and Poisson with a score bound."""
 
-from typing import Any
-
 import jax
 
 from jaxbounds.array import xp
 from jaxbounds.conjugate import h, log1p, mean_decay, newton_root, parameter, sigmoid_pair, xlogx
 from jaxbounds.interfaces import Loss
 from jaxbounds.logistic import Logistic, chord, entropy
-from jaxbounds.pytree import pytree
+from jaxbounds.pytree import is_traced, pytree
 from jaxbounds.rounding import TINY, U
 from jaxbounds.secant import usable
 
@@ -263,7 +261,7 @@ def poisson(bound) -> Poisson:
 
     Source: Nelder and Wedderburn 1972, for the likelihood.
     """
-    value: Any = parameter("bound", bound, above=None)
-    if not isinstance(value, jax.core.Tracer) and float(value) > _LARGEST:
+    value = parameter("bound", bound, above=None)
+    if not is_traced(value) and float(value) > _LARGEST:
         raise ValueError(f"bound = {float(value):g} is not allowed; choose a score of at most {_LARGEST:g}")
     return Poisson(value)
