@@ -67,9 +67,16 @@ def check_targets(change: Change, classes: int) -> None:
     each_target(change, check)
 
 
+def argmax(x: Any) -> Any:
+    """The first column with the largest entry of each row, int32: jax's own needs int64 to be on when it runs."""
+    size = np.shape(x)[1]
+    numbers = xp.where(x == xp.max(x, axis=1)[:, None], np.arange(float(size))[None, :], float(size - 1))
+    return xp.min(numbers, axis=1).astype(xp.int32)
+
+
 def class_labels(lower: Any, upper: Any) -> Any:
     """(m,) int32 from (m, K) ends: the class whose lower end is above all other upper ends, -1 if there is none."""
-    first = xp.argmax(upper, axis=1)[:, None] == np.arange(np.shape(upper)[1])[None, :]
+    first = argmax(upper)[:, None] == np.arange(np.shape(upper)[1], dtype=np.int32)[None, :]
     top, second = xp.max(upper, axis=1), xp.max(xp.where(first, -xp.inf, upper), axis=1)
     wins = lower > xp.where(first, second[:, None], top[:, None])  # never with a NaN
-    return xp.where(xp.any(wins, axis=1), xp.argmax(wins, axis=1), -1).astype(xp.int32)
+    return xp.where(xp.any(wins, axis=1), argmax(xp.where(wins, 1.0, 0.0)), -1).astype(xp.int32)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbounds.array import Array, on_host, put, to_host, xp
-from jaxbounds.classes import ClassModel, as_classes
+from jaxbounds.classes import ClassModel, argmax, as_classes
 from jaxbounds.host import HostMatrix, host_matrix, matrix_of
 from jaxbounds.kinds import Change
 from jaxbounds.matrix import Matrix, as_matrix
@@ -74,7 +74,7 @@ class MultinomialModel(ClassModel):
     @in_float64
     def labels(self, X):
         """The class with the largest score: (m,) int32."""
-        return put(xp.argmax(self.scores(X), axis=1).astype(xp.int32))
+        return argmax(self.scores(X))
 
     def bound(self, change: Change, method: Any = None):
         """See `jb.bound`; methods are `Cached()` and `Pass()`."""

@@ -8,6 +8,7 @@ import numpy as np
 
 from jaxbounds.array import on_host, put, squared, to_host, xp
 from jaxbounds.bounds import published
+from jaxbounds.classes import argmax
 from jaxbounds.host import matrix_of
 from jaxbounds.multinomial import products
 from jaxbounds.pytree import in_float64, pytree
@@ -119,8 +120,8 @@ def _scores(bounds, matrix):
 def _labels(bounds, matrix):
     """The winner x.c_k is certain if it leads every other by sqrt(2) ||x|| R."""
     middle, pad, half = _rows(bounds, matrix)
-    first = xp.argmax(middle, axis=1)
-    others = xp.where(first[:, None] == np.arange(middle.shape[1])[None, :], -xp.inf, middle)
+    first = argmax(middle)
+    others = xp.where(first[:, None] == np.arange(middle.shape[1], dtype=np.int32)[None, :], -xp.inf, middle)
     lead = xp.max(middle, axis=1) - xp.max(others, axis=1)
     sure = lead * (1 - 4 * U) > up(np.sqrt(2.0) * half) + 2 * pad
     return xp.where(sure & (bounds.status != Status.INVALID), first, -1).astype(xp.int32)

@@ -6,7 +6,7 @@ import numpy as np
 
 from jaxbounds.array import put, readable, xp
 from jaxbounds.bounds import Bounds, Interval, bound, published
-from jaxbounds.classes import ClassModel, as_classes, check_targets, class_labels, each_target, is_class
+from jaxbounds.classes import ClassModel, argmax, as_classes, check_targets, class_labels, each_target, is_class
 from jaxbounds.kinds import Change
 from jaxbounds.matrix import as_matrix
 from jaxbounds.model import Model
@@ -58,7 +58,7 @@ class OneVsRest(ClassModel):
     @in_float64
     def labels(self, X):
         """The class with the largest score: (m,) int32."""
-        return xp.argmax(self.scores(X), axis=1).astype(xp.int32)
+        return argmax(self.scores(X))
 
     def without_data(self) -> "OneVsRest":
         """The same models without their data matrix; a change must then bring its `old_values`."""

@@ -82,7 +82,7 @@ def bound_multinomial(model: MultinomialModel, change: Change, method: Any = Non
             check_multinomial(Problem(model.problem.loss, part.penalty, model.problem.scale))  # type: ignore[arg-type]
     steps = method.cg_steps if isinstance(method, Pass) else 0
     if on_host(model, change):
-        return put(certify(*to_host((model, change)), steps))
+        return put(certify(to_host(model), to_host(change), steps))
     return _certify_jit(model, change, steps)
 
 
