@@ -309,7 +309,7 @@ def _newton_prox(pr: Problem, w: np.ndarray) -> np.ndarray:
         norm = float(np.linalg.norm(_minimal(g, w, l1)))
         first = max(norm, 1e-300) if first is None else first
         last, value = value, primal(pr, w)
-        stuck = 0 if norm < 0.5 * best_norm or value < last * (1 - 1e-9) else stuck + 1
+        stuck = 0 if norm < 0.5 * best_norm or value < last - 1e-9 * abs(last) else stuck + 1
         if norm < best_norm:
             best, best_norm = w, norm
         if norm == 0 or (stuck >= 4 and norm <= 1e-10 * first) or stuck >= 40:
@@ -395,7 +395,7 @@ def _newton_lq(pr: Problem, w: np.ndarray) -> np.ndarray:
         norm = float(np.linalg.norm(r))
         first = max(norm, 1e-300) if first is None else first
         last, value = value, primal(pr, w)
-        stuck = 0 if norm < 0.5 * best_norm or value < last * (1 - 1e-9) else stuck + 1
+        stuck = 0 if norm < 0.5 * best_norm or value < last - 1e-9 * abs(last) else stuck + 1
         if norm < best_norm:
             best, best_norm = w, norm
         if norm == 0 or (stuck >= 6 and norm <= 1e-10 * first) or stuck >= 200:

@@ -154,7 +154,13 @@ def case(request):
     return build(), truth
 
 
-@pytest.fixture(params=SMALL)
+def compiled(names):
+    """The names as parameters; what compiles much for the newer losses is slow."""
+    new = ("squared_epsilon", "smoothed_quantile", "modified", "log_cosh")
+    return [pytest.param(name, marks=[pytest.mark.slow] if name.startswith(new) else []) for name in names]
+
+
+@pytest.fixture(params=compiled(SMALL))
 def kind(request):
     build, truth = TRUTHS[request.param]
     return build(), truth
@@ -691,7 +697,7 @@ def slopes(loss, q, right, alpha, y, kappa):
     return jax.grad(lambda q: loss.value(q, y))(q), jax.grad(lambda q: loss.fenchel_young(q, alpha, y))(q)
 
 
-@pytest.mark.parametrize("name", list(EVERY))
+@pytest.mark.parametrize("name", compiled(EVERY))
 def test_numpy_and_jax_agree(name):
     loss = EVERY[name]()
     limit = 0.9 * min(getattr(TRUTHS.get(name, (0, None))[1], "domain", (0, 1))[1], 1.0)
@@ -809,7 +815,7 @@ def poisson_truth(bound):
     return g, slope, conjugate
 
 
-@pytest.mark.parametrize("path", ["jit", "host"])
+@pytest.mark.parametrize("path", [pytest.param("jit", marks=pytest.mark.slow), "host"])
 @pytest.mark.parametrize("bound", [2.0, -1.0])
 def test_poisson_against_mpmath(bound, path, x64):
     loss, (g, slope, conjugate) = losses.poisson(bound), poisson_truth(bound)
@@ -854,7 +860,7 @@ def test_poisson_slopes_against_mpmath(x64):
     n = 400
     q, y = RNG.uniform(-3, 3, n), np.full(n, 2.0)
     ends = np.sort(magnitudes(-9, 1, (2 * n)).reshape(2, n), axis=0)
-    low, high = (np.asarray(v) for v in jax.jit(lambda loss, *a: loss.secant(*a))(loss, *as_jax(q, *ends, y)))
+    low, high = to_host(loss).secant(q, *ends, y)
     assert np.all(low >= 0) and np.all(high <= float(loss.smoothness))
     for k in range(n):
         for d in (*ends[:, k], ends[0, k] / 3 + ends[1, k] * 2 / 3):
@@ -867,6 +873,7 @@ def test_poisson_slopes_against_mpmath(x64):
     assert np.array_equal(loss.curvature(np.array([3.0]), np.array([4.0]), y[:1])[1], [loss.smoothness])
 
 
+@pytest.mark.slow
 def test_poisson_dual_step_and_gradients(x64):
     loss = losses.poisson(1.5)
     q, kappa = (v.ravel() for v in np.meshgrid(np.linspace(-4, 4, 9), [0.0, 1e-3, 0.5, 30.0, 1e5]))
