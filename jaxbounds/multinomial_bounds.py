@@ -33,7 +33,7 @@ class MultinomialBounds:
         >>> model = jb.fit(jb.Problem(jb.losses.softmax(3), jb.penalties.l2(0.1)), X, y)
         >>> bounds = jb.bound(model, jb.set_targets([0], [1]))
         >>> bounds.scores(np.eye(3)).lower.shape, bounds.decided(np.eye(3)).tolist()
-        ((3, 3), [True, True, True])
+        ((3, 3), [False, True, True])
     """
 
     centre: Any  # (K, d)
