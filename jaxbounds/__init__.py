@@ -32,6 +32,9 @@ from jaxbounds.left_out import (
 )
 from jaxbounds.model import Model
 from jaxbounds.monitor import Monitor
+from jaxbounds.multinomial import MultinomialModel
+from jaxbounds.multinomial_bounds import MultinomialBounds
+from jaxbounds.one_vs_rest import OneVsRest, OneVsRestBounds, fit_one_vs_rest
 from jaxbounds.penalty_path import Path, PenaltySweep, fit_path, penalty_sweep
 from jaxbounds.problem import Problem
 from jaxbounds.progress import progress
@@ -55,10 +58,11 @@ __version__ = "0.1.0"
 __all__ = [
     "Attack", "BestPenalty", "Bounds", "Cached", "ChangeBatch", "CrossValidation", "Curvature", "Decision",
     "DistanceBelow", "EachBounds", "FitWarning", "Influence", "Interval", "LabelErrors", "LabelsKnown", "LeaveOneOut",
-    "Model", "Monitor", "Partial", "Pass", "Path", "PenaltySweep", "Problem", "Push", "RowRanks", "SelfConcordant",
-    "Status", "Theorem1", "WorstCase", "add_columns", "add_rows", "attack_relabel", "attack_removal", "best_penalty",
-    "bound", "bound_each", "certificates", "combine", "cross_validate", "decide", "each_penalty", "each_row_removed",
-    "each_target_flipped", "find_label_errors", "fit", "fit_path", "from_sklearn", "influence",
+    "Model", "Monitor", "MultinomialBounds", "MultinomialModel", "OneVsRest", "OneVsRestBounds", "Partial", "Pass",
+    "Path", "PenaltySweep", "Problem", "Push", "RowRanks", "SelfConcordant", "Status", "Theorem1", "WorstCase",
+    "add_columns", "add_rows", "attack_relabel", "attack_removal", "best_penalty", "bound", "bound_each",
+    "certificates", "combine", "cross_validate", "decide", "each_penalty", "each_row_removed", "each_target_flipped",
+    "find_label_errors", "fit", "fit_one_vs_rest", "fit_path", "from_sklearn", "influence",
     "largest_certified_relabel", "largest_certified_removal", "leave_one_out", "load", "load_svmlight", "losses",
     "penalties", "penalty_sweep", "progress", "rank_rows", "refit", "remove_columns", "remove_rows", "set_columns",
     "set_elements", "set_penalty", "set_rows", "set_targets", "set_weights", "solvers", "stack", "testing",

@@ -12,6 +12,7 @@ from jaxbounds.array import on_host, put, to_host, xp
 from jaxbounds.batches import Flat
 from jaxbounds.certificates import Cached, Method
 from jaxbounds.certificates.unpenalised import certify_with_intercept, check_intercept
+from jaxbounds.classes import ClassModel
 from jaxbounds.display import html, text
 from jaxbounds.host import on_device
 from jaxbounds.inputs import numbered, rows_of
@@ -340,6 +341,8 @@ def bound(model: Model, change: Change, method: Method | None = None) -> Bounds:
         >>> interval.lower.shape
         (2,)
     """
+    if isinstance(model, ClassModel):
+        return model.bound(change, method)
     if not isinstance(model, Model):
         raise TypeError(f"model must come from fit, got {type(model).__name__}")
     if not isinstance(change, Change):

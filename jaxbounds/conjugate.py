@@ -127,6 +127,16 @@ def softplus(m):
     return xp.where(m > 0, m, 0.0) + log1p(xp.exp(xp.where(m > 0, -m, m)))
 
 
+def mean_decay(x):
+    """(1 - e^-x) / x for x >= 0, the mean of e^-z over [0, x], with a small relative error; 1 at 0."""
+    small = x < 0.5
+    s, mean = xp.where(small, x, 0.0), xp.ones_like(x)
+    for k in range(15, 1, -1):
+        mean = 1.0 - s * mean * (1.0 / k)
+    large = xp.where(small, 1.0, x)
+    return xp.where(small, mean, (1.0 - xp.exp(-large)) / large)
+
+
 def xlogx(x):
     """x log x, 0 at 0."""
     positive = x > 0

@@ -55,6 +55,8 @@ class Loss(abc.ABC):
         nonnegative: True if f >= 0 is known.
         smoothness: upper bound of f'' (= 1/gamma, property A), a float64 scalar, or None.
         defined_by_ref: True if alpha is only known through coordinates `ref` with alpha = -f'(ref) (users' losses).
+        domain_by_row: True if the domain of alpha depends on the target.
+        least_target: targets must be at least this, None for no limit.
         piecewise_quadratic: True if f' is continuous and piecewise linear; `kinks` are where its slope changes.
         kinks: tuple of float64 scalars, increasing; () unless piecewise_quadratic.
     """
@@ -63,6 +65,8 @@ class Loss(abc.ABC):
     classification: bool = True
     nonnegative: bool = True
     defined_by_ref: bool = False
+    domain_by_row: bool = False
+    least_target: float | None = None
     piecewise_quadratic: bool = False
     kinks: Any = ()
     smoothness: Any

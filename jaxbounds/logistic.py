@@ -1,7 +1,7 @@
 """The logistic loss; its Fenchel-Young term is a relative entropy and needs care in floating point."""
 
 from jaxbounds.array import stop_gradient, xp
-from jaxbounds.conjugate import h, log1p, newton_root, sigmoid_pair, softplus, xlogx
+from jaxbounds.conjugate import h, log1p, mean_decay, newton_root, sigmoid_pair, softplus, xlogx
 from jaxbounds.interfaces import Loss
 from jaxbounds.pytree import pytree
 from jaxbounds.rounding import TINY, U
@@ -45,7 +45,7 @@ class Logistic(Loss):
         p, n = sigmoid_pair(q)
         d = xp.where(p <= 0.5, a - p, n - (1.0 - a))
         d = d + xp.where(d < 0, -3 * U, 3 * U) * xp.minimum(p, n)  # the rounding of p or n, on the safe side
-        return self.feasible(alpha, y, _entropy(p, d, a, q) + _entropy(n, -d, 1.0 - a, -q))
+        return self.feasible(alpha, y, entropy(p, d, a, q) + entropy(n, -d, 1.0 - a, -q))
 
     def second(self, q, y):
         p, n = sigmoid_pair(q)
@@ -66,7 +66,7 @@ class Logistic(Loss):
             """(lower bound, upper bound) of the slope at d, and of f'' there."""
             u = xp.clip(q + d, -1e4, 1e4)  # further out, only sigma's zeros and ones
             right = d > 0
-            value = _chord(xp.where(right, q, u), xp.where(right, u, q), xp.where(right, d, -d))
+            value = chord(xp.where(right, q, u), xp.where(right, u, q), xp.where(right, d, -d))
             pad = _PAD + xp.where(right, 0.0, 2 * U * xp.maximum(u, 0.0))  # the rounding of u, in e^-u
             return _around(value, pad), _around(self.second(u, y), _PAD + 2 * U * xp.abs(u))
 
@@ -95,15 +95,9 @@ def _around(value, pad):
     return xp.maximum(value * (1.0 - pad) - TINY, 0.0), value * (1.0 + pad) + TINY
 
 
-def _chord(a, b, x):
+def chord(a, b, x):
     """(sigma(b) - sigma(a)) / x for x = b - a >= 0: sigma(b) sigma(-a) (1 - e^-x) / x, with no cancellation."""
-    small = x < 0.5
-    s, mean = xp.where(small, x, 0.0), xp.ones_like(x)
-    for k in range(15, 1, -1):
-        mean = 1.0 - s * mean * (1.0 / k)
-    large = xp.where(small, 1.0, x)
-    mean = xp.where(small, mean, (1.0 - xp.exp(-large)) / large)
-    return sigmoid_pair(b)[1] * sigmoid_pair(a)[0] * mean
+    return sigmoid_pair(b)[1] * sigmoid_pair(a)[0] * mean_decay(x)
 
 
 def _peak(q):
@@ -117,16 +111,16 @@ def _peak(q):
     u = -log1p(frozen * ((1.0 + frozen) / (2.0 + frozen)))
     for _ in range(3):  # Newton steps: 1e-11 from this start
         p, n = sigmoid_pair(u)
-        u = u + (_chord(u, frozen, frozen - u) / (p * n) - 1.0) / xp.tanh(-u / 2)
+        u = u + (chord(u, frozen, frozen - u) / (p * n) - 1.0) / xp.tanh(-u / 2)
         u = xp.clip(u, -frozen, -xp.minimum(frozen, 1.0) / 4)
     p, n = sigmoid_pair(u)
-    chord = _chord(u, q, q - u)
+    line = chord(u, q, q - u)
     low, high = _around(p * n, _PAD)
-    bound = high + 2.0 * xp.maximum(_around(chord, _PAD)[1] - low, 0.0)
-    return chord + stop_gradient(bound - chord)
+    bound = high + 2.0 * xp.maximum(_around(line, _PAD)[1] - low, 0.0)
+    return line + stop_gradient(bound - line)
 
 
-def _entropy(p, d, b, negative_log):
+def entropy(p, d, b, negative_log):
     """p h(d/p) = b log(b/p) - b + p for b = p + d; where p underflows, from -log p = negative_log, rounded up."""
     tiny = p < _SMALL
     regular = xp.where(tiny, 1.0, p)

@@ -1,8 +1,8 @@
 """Losses as functions of one natural coordinate per row, with their duals and Fenchel-Young terms.
 
-    margin losses:    q = y s,    l(s, y) = f(q)      (smoothed hinge, hinge, squared hinge, logistic, from_margin)
-    residual losses:  q = s - y,  l(s, y) = f(q)      (squared, huber)
-    from_score:       q = s,      l(s, y) = f(q, y)                (user_functions.py)
+    margin losses:    q = y s,    l(s, y) = f(q)      (hinges, logistic, modified_huber, from_margin)
+    residual losses:  q = s - y,  l(s, y) = f(q)      (squared, huber, log_cosh, smoothed_quantile, ...)
+    score losses:     q = s,      l(s, y) = f(q, y)   (poisson, from_score)
 
 The dual variable of a row is alpha = -f'(q), the paper's sign. What each method means stands in `interfaces.Loss`.
 """
@@ -13,22 +13,19 @@ from jaxbounds.array import xp
 from jaxbounds.conjugate import parameter
 from jaxbounds.interfaces import Loss
 from jaxbounds.logistic import Logistic
+from jaxbounds.piecewise_losses import modified_huber, smoothed_quantile, squared_epsilon_insensitive
 from jaxbounds.pytree import pytree
 from jaxbounds.rounding import U
 from jaxbounds.secant import piecewise_curvature, piecewise_secant, usable
+from jaxbounds.smooth_losses import log_cosh, poisson
+from jaxbounds.softmax import softmax
 from jaxbounds.user_functions import from_margin, from_score
 
 __all__ = [
-    "Loss",
-    "from_margin",
-    "from_score",
-    "hinge",
-    "huber",
-    "logistic",
-    "smoothed_hinge",
-    "squared",
-    "squared_hinge",
-]
+    "Loss", "from_margin", "from_score", "hinge", "huber", "log_cosh", "logistic", "modified_huber", "poisson",
+    "smoothed_hinge", "smoothed_quantile", "softmax", "squared",
+    "squared_epsilon_insensitive", "squared_hinge",
+]  # fmt: skip
 
 
 def _unit_domain(y):

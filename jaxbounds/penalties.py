@@ -7,17 +7,37 @@ import math
 from typing import Any
 
 import jax
+import numpy as np
 
 from jaxbounds.array import xp
 from jaxbounds.conjugate import log1p as accurate_log1p
 from jaxbounds.conjugate import newton_root, parameter, power, soft
 from jaxbounds.interfaces import Penalty
-from jaxbounds.pytree import pytree
+from jaxbounds.pytree import is_traced, pytree
 from jaxbounds.rounding import U
 from jaxbounds.user_functions import from_function
 
 _LARGEST = 1.7e308
 __all__ = ["Penalty", "elastic_net", "from_function", "l1", "l2", "lq"]
+
+
+_INSTEAD = {
+    "l2": "give it a small lam instead, as 1e-9 of the others: Curvature() then bounds it as tightly as if it had none",
+    "l1": "use elastic_net with l1 = 0 and a small lam in that column, and Curvature()",
+}
+
+
+def _penalised(name: str, value, instead: str = "l2") -> Any:
+    """A parameter that must be positive in every column: a coefficient without penalty has no ball."""
+    if not is_traced(value) and np.ndim(value) == 1 and np.asarray(value).dtype.kind in "iuf":
+        zero = np.flatnonzero(np.asarray(value) == 0)
+        if zero.size:
+            raise ValueError(
+                f"{name}[{zero[0]}] = 0 leaves column {zero[0]} without a penalty, which then is not strongly convex "
+                f"(property B) or bounded in that column, and no ball holds its coefficient; {_INSTEAD[instead]} (for "
+                "a column of ones: Problem(intercept=True) without that column)"
+            )
+    return parameter(name, value, max_ndim=1)
 
 
 def _sign_interval(w):
@@ -263,7 +283,8 @@ class LQ(Penalty):
 def l2(lam) -> L2:
     """Ridge penalty, psi(w) = lam/2 ||w||^2 (per column for a vector: sum_j lam_j/2 w_j^2).
 
-    lam-strongly convex; u = v / lam.
+    lam-strongly convex; u = v / lam. No column may go without a penalty; one with a tiny lam nearly does, and
+    `Curvature()` does not care how small it is (lam_j = 1e-12: intervals as narrow as with 0.1), though balls do.
 
     Args:
         lam: positive number or (d,) vector, in units of the objective over squared coefficients (or a tracer).
@@ -281,13 +302,13 @@ def l2(lam) -> L2:
 
     Source: Hoerl and Kennard 1970.
     """
-    return L2(parameter("lam", lam, max_ndim=1))
+    return L2(_penalised("lam", lam))
 
 
 def elastic_net(lam, l1) -> ElasticNet:
     """Elastic net, psi(w) = lam/2 ||w||^2 + l1 ||w||_1.
 
-    lam-strongly convex; u = soft(v, l1) / lam.
+    lam-strongly convex; u = soft(v, l1) / lam. Columns with l1_j = 0 have a ridge penalty alone.
 
     Args:
         lam: positive number or (d,) vector (or a tracer).
@@ -306,7 +327,7 @@ def elastic_net(lam, l1) -> ElasticNet:
 
     Source: Zou and Hastie 2005.
     """
-    return ElasticNet(parameter("lam", lam, max_ndim=1), parameter("l1", l1, at_least=0.0, max_ndim=1))
+    return ElasticNet(_penalised("lam", lam), parameter("l1", l1, at_least=0.0, max_ndim=1))
 
 
 def l1(kappa) -> L1:
@@ -330,7 +351,7 @@ def l1(kappa) -> L1:
 
     Source: Tibshirani 1996.
     """
-    return L1(parameter("kappa", kappa, max_ndim=1))
+    return L1(_penalised("kappa", kappa, "l1"))
 
 
 def lq(lam, q) -> LQ:
@@ -355,4 +376,4 @@ def lq(lam, q) -> LQ:
 
     Source: bridge regression, Frank and Friedman 1993.
     """
-    return LQ(parameter("lam", lam, max_ndim=1), parameter("q", q, above=1.0, max_ndim=1))
+    return LQ(_penalised("lam", lam), parameter("q", q, above=1.0, max_ndim=1))

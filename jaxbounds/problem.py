@@ -167,6 +167,10 @@ def as_targets(loss: Loss, y, n: int, name: str = "y"):
     if loss.classification and not is_traced(y) and not is_spread(y):
         array = np.asarray(y)
         first_bad(np.abs(array) != 1, array, name, "is not a label", LABELS.format(name))
+    if loss.least_target is not None and not is_traced(y):
+        array, least = np.asarray(y), loss.least_target
+        what = f"is below {least:g}, the least target of the loss {loss.name}"
+        first_bad(array < least, array, name, what, "correct or drop it")
     return y
 
 

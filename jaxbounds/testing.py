@@ -40,7 +40,8 @@ def check_loss(loss, scores=None, targets=None) -> None:
         raise TypeError(f"check_loss needs a loss from jb.losses, got {type(loss).__name__}")
     _concrete(loss, "check_loss")
     if targets is None:
-        targets = [-1.0, 0.0, 1.0, 2.5] if loss.defined_by_ref and not loss.classification else [1.0]
+        by_row = loss.domain_by_row or (loss.defined_by_ref and not loss.classification)
+        targets = [t for t in (-1.0, 0.0, 1.0, 2.5) if t >= (loss.least_target or t)] if by_row else [1.0]
     grid = _grid(loss, 60.0) if scores is None else np.unique(np.asarray(scores, np.float64))
     for target in targets:
         _check_loss_at(to_host(loss), grid, float(target))

@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import expit
 
-MARGIN_LOSSES = ("smoothed_hinge", "hinge", "squared_hinge", "logistic")
-LOSSES = (*MARGIN_LOSSES, "squared", "huber")
+MARGIN_LOSSES = ("smoothed_hinge", "hinge", "squared_hinge", "logistic", "modified_huber")
+LOSSES = (*MARGIN_LOSSES[:4], "squared", "huber")  # exact.py has these too
+MORE_LOSSES = ("modified_huber", "squared_epsilon_insensitive", "smoothed_quantile", "log_cosh")
 PENALTIES = ("l2", "elastic_net", "l1", "lq")
 
 Change = tuple[str, dict[str, Any]]  # the name of the contract's constructor, and its keyword arguments
@@ -23,7 +24,10 @@ Change = tuple[str, dict[str, Any]]  # the name of the contract's constructor, a
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """sum_i c_i l(x_i.w, y_i) + psi(w); lam, l1 and kappa are scalars or (d,), param is gamma or delta."""
+    """sum_i c_i l(x_i.w, y_i) + psi(w); lam, l1 and kappa are scalars or (d,).
+
+    param is gamma, delta, epsilon, (tau, gamma), or (bound, y) for poisson, which no other function here changes.
+    """
 
     loss: str
     X: np.ndarray
@@ -69,8 +73,20 @@ def loss_value(loss: str, p: Any, q: np.ndarray) -> np.ndarray:
         return h
     if loss == "squared_hinge":
         return h * h / 2
+    if loss == "modified_huber":
+        return np.where(q < -1, -4 * q, h * h)
     if loss == "logistic":
         return np.logaddexp(0 * q, -q)
+    if loss == "squared_epsilon_insensitive":
+        return np.maximum(np.abs(q) - p, 0) ** 2 / 2
+    if loss == "smoothed_quantile":
+        slope = np.clip(q / p[1], -p[0], 1 - p[0])
+        return slope * q - p[1] * slope**2 / 2
+    if loss == "poisson":
+        s, z = q + p[1], np.maximum(q + p[1] - p[0], 0)
+        return np.exp(np.minimum(s, p[0])) * (1 + z + z * z / 2) - p[1] * s
+    if loss == "log_cosh":
+        return np.logaddexp(q, -q) - np.log(2)
     if loss == "squared":
         return q * q / 2
     return np.where(np.abs(q) <= p, q * q / 2, p * np.abs(q) - p * p / 2)
@@ -84,8 +100,19 @@ def loss_dual(loss: str, p: Any, q: np.ndarray) -> np.ndarray:
         return np.where(q < 1, 1.0, 0.0)
     if loss == "squared_hinge":
         return np.maximum(1 - q, 0)
+    if loss == "modified_huber":
+        return 2 * np.clip(1 - q, 0, 2)
     if loss == "logistic":
         return expit(-q)
+    if loss == "squared_epsilon_insensitive":
+        return -np.sign(q) * np.maximum(np.abs(q) - p, 0)
+    if loss == "smoothed_quantile":
+        return -np.clip(q / p[1], -p[0], 1 - p[0])
+    if loss == "poisson":
+        s = q + p[1]
+        return p[1] - np.exp(np.minimum(s, p[0])) * (1 + np.maximum(s - p[0], 0))
+    if loss == "log_cosh":
+        return -np.tanh(q)
     return -q if loss == "squared" else -np.clip(q, -p, p)
 
 
@@ -94,22 +121,45 @@ def loss_second(loss: str, p: Any, q: np.ndarray) -> np.ndarray:
         return np.where((q < 1) & (q > 1 - p), 1 / p, 0.0)
     if loss == "squared_hinge":
         return np.where(q < 1, 1.0, 0.0)
+    if loss == "modified_huber":
+        return np.where(np.abs(q) < 1, 2.0, 0.0)
     if loss == "logistic":
         return expit(q) * expit(-q)
+    if loss == "squared_epsilon_insensitive":
+        return np.where(np.abs(q) > p, 1.0, 0.0)
+    if loss == "smoothed_quantile":
+        return np.where((q > -p[0] * p[1]) & (q < (1 - p[0]) * p[1]), 1 / p[1], 0.0)
+    if loss == "poisson":
+        return np.exp(np.minimum(q + p[1], p[0]))
+    if loss == "log_cosh":
+        return 4 * expit(2 * q) * expit(-2 * q)
     return np.where(np.abs(q) <= p, 1.0, 0.0) if loss == "huber" else np.ones_like(q)
 
 
 def loss_conjugate(loss: str, p: Any, alpha: np.ndarray) -> np.ndarray:
     """f*(-alpha) for f in the natural coordinate, +inf outside the domain."""
+    if loss == "poisson":
+        rate, top = np.maximum(p[1] - alpha, 0), np.exp(p[0])
+        low = np.minimum(rate, top)
+        entropy = np.where(low > 0, low * np.log(np.where(low > 0, low, 1)), 0) - low
+        beyond = np.maximum(rate - top, 0) * (p[0] + np.maximum(rate / top - 1, 0) / 2)
+        return np.where(alpha > p[1], np.inf, alpha * p[1] + entropy + beyond)
     lo, hi = loss_domain(loss, p)
     a = np.clip(alpha, lo, hi)
     if loss == "logistic":
         parts = [np.where(b > 0, b * np.log(np.where(b > 0, b, 1)), 0) for b in (a, 1 - a)]
         value = parts[0] + parts[1]
+    elif loss == "log_cosh":
+        parts = [np.where(b > 0, b * np.log(np.where(b > 0, b, 1)), 0) for b in (1 + a, 1 - a)]
+        value = (parts[0] + parts[1]) / 2
+    elif loss == "squared_epsilon_insensitive":
+        value = a * a / 2 + p * np.abs(a)
+    elif loss == "smoothed_quantile":
+        value = p[1] * a * a / 2
     elif loss in ("squared", "huber"):
         value = a * a / 2
     else:
-        curvature = {"smoothed_hinge": p, "hinge": 0.0, "squared_hinge": 1.0}[loss]
+        curvature = {"smoothed_hinge": p, "hinge": 0.0, "squared_hinge": 1.0, "modified_huber": 0.5}[loss]
         value = curvature * a * a / 2 - a
     return np.where((alpha < lo) | (alpha > hi), np.inf, value)
 
@@ -117,12 +167,21 @@ def loss_conjugate(loss: str, p: Any, alpha: np.ndarray) -> np.ndarray:
 def loss_domain(loss: str, p: Any) -> tuple[float, float]:
     if loss == "huber":
         return -float(p), float(p)
-    return {"squared_hinge": (0.0, np.inf), "squared": (-np.inf, np.inf)}.get(loss, (0.0, 1.0))
+    if loss == "smoothed_quantile":
+        return p[0] - 1.0, p[0]
+    ends = {"squared_hinge": (0.0, np.inf), "modified_huber": (0.0, 4.0), "log_cosh": (-1.0, 1.0)}
+    everywhere = ("squared", "squared_epsilon_insensitive", "poisson")
+    return (-np.inf, np.inf) if loss in everywhere else ends.get(loss, (0.0, 1.0))
 
 
 def smoothness(loss: str, p: Any) -> float | None:
     """Upper bound of f'' (1/gamma), None for the hinge."""
-    return {"smoothed_hinge": 1 / p if p else None, "hinge": None, "logistic": 0.25}.get(loss, 1.0)
+    if loss == "smoothed_quantile":
+        return 1 / p[1]
+    if loss == "poisson":
+        return np.exp(p[0])
+    known = {"smoothed_hinge": 1 / p if p else None, "hinge": None, "logistic": 0.25, "modified_huber": 2.0}
+    return known.get(loss, 1.0)
 
 
 def penalty_value(pr: Problem, w: np.ndarray) -> np.ndarray:
@@ -251,7 +310,7 @@ def _newton_prox(pr: Problem, w: np.ndarray) -> np.ndarray:
         norm = float(np.linalg.norm(_minimal(g, w, l1)))
         first = max(norm, 1e-300) if first is None else first
         last, value = value, primal(pr, w)
-        stuck = 0 if norm < 0.5 * best_norm or value < last * (1 - 1e-9) else stuck + 1
+        stuck = 0 if norm < 0.5 * best_norm or value < last - 1e-9 * abs(last) else stuck + 1
         if norm < best_norm:
             best, best_norm = w, norm
         if norm == 0 or (stuck >= 4 and norm <= 1e-10 * first) or stuck >= 40:
@@ -337,7 +396,7 @@ def _newton_lq(pr: Problem, w: np.ndarray) -> np.ndarray:
         norm = float(np.linalg.norm(r))
         first = max(norm, 1e-300) if first is None else first
         last, value = value, primal(pr, w)
-        stuck = 0 if norm < 0.5 * best_norm or value < last * (1 - 1e-9) else stuck + 1
+        stuck = 0 if norm < 0.5 * best_norm or value < last - 1e-9 * abs(last) else stuck + 1
         if norm < best_norm:
             best, best_norm = w, norm
         if norm == 0 or (stuck >= 6 and norm <= 1e-10 * first) or stuck >= 200:

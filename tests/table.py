@@ -19,7 +19,7 @@ from jaxbounds.array import put
 from jaxbounds.matrix import as_matrix
 from jaxbounds.model import Data, remember
 
-GAMMA, DELTA = 0.5, 0.8
+GAMMA, DELTA, EPSILON, QUANTILE = 0.5, 0.8, 0.2, (0.7, 0.4)
 
 
 def user_logistic(m):
@@ -43,9 +43,16 @@ LOSSES = {
     "logistic": ("logistic", None, jb.losses.logistic),
     "squared": ("squared", None, jb.losses.squared),
     "huber": ("huber", DELTA, lambda: jb.losses.huber(DELTA)),
+    "modified_huber": ("modified_huber", None, jb.losses.modified_huber),
+    "log_cosh": ("log_cosh", None, jb.losses.log_cosh),
+    "epsilon_insensitive": (
+        "squared_epsilon_insensitive", EPSILON, lambda: jb.losses.squared_epsilon_insensitive(EPSILON)
+    ),
+    "smoothed_quantile": ("smoothed_quantile", QUANTILE, lambda: jb.losses.smoothed_quantile(*QUANTILE)),
     "from_margin": ("logistic", None, lambda: jb.losses.from_margin(user_logistic, 0.25, domain=(0.0, 1.0))),
     "from_score": ("huber", DELTA, lambda: jb.losses.from_score(user_huber, 1.0, (DELTA,), domain=(-DELTA, DELTA))),
 }  # fmt: skip
+MORE = ("modified_huber", "log_cosh", "epsilon_insensitive", "smoothed_quantile")  # with each penalty, not each change
 PENALTIES = ("l2", "vector_l2", "elastic_net", "l1", "lq1.5", "lq3", "from_function")
 OTHER = {"l2": "elastic_net", "vector_l2": "l2", "elastic_net": "vector_l2", "l1": "elastic_net", "lq1.5": "l1",
          "lq3": "l2", "from_function": "l2"}  # fmt: skip
@@ -106,10 +113,11 @@ def every_cell() -> tuple[Cell, ...]:
 
 @functools.cache
 def pairwise() -> tuple[Cell, ...]:
-    """A greedy cover of every pair of values of two different columns of the table."""
+    """A greedy cover of every pair of values of two different columns of the table; of MORE only loss and penalty."""
     cells = list(every_cell())
     np.random.default_rng(0).shuffle(cells)
-    pairs = [frozenset(itertools.combinations(enumerate(map(str, cell)), 2)) for cell in map(tuple, cells)]
+    wanted = [list(enumerate(cell))[: 2 if cell.loss in MORE else None] for cell in cells]
+    pairs = [frozenset(itertools.combinations(columns, 2)) for columns in wanted]
     missing, chosen = frozenset().union(*pairs), []
     while missing:
         k = max(range(len(pairs)), key=lambda k: len(pairs[k] & missing))

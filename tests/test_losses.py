@@ -11,6 +11,7 @@ import pytest
 
 from jaxbounds import losses
 from jaxbounds.array import put, to_host
+from jaxbounds.testing import check_loss
 
 U = 2.0**-53
 TINY = 1e-306  # results below the smallest normal float may be flushed to zero
@@ -75,6 +76,39 @@ def entropy(a):
     return a * mp.log(a) if a > 0 else mp.mpf(0)
 
 
+def epsilon_insensitive(epsilon):
+    e = big(epsilon)
+
+    def soft(q):
+        return q - clip(q, -e, e)
+
+    kinks = (epsilon, -epsilon)
+    return Truth(lambda q: soft(q) ** 2 / 2, lambda q: -soft(q), lambda a: a * a / 2 + e * abs(a), EVERYWHERE, kinks)
+
+
+def quantile(tau, gamma):
+    t, rest, g = big(tau), big(1.0 - tau), big(gamma)
+
+    def dual(q):
+        return -clip(q / g, -t, rest)
+
+    def f(q):
+        a = dual(q)
+        return -a * q - g * a * a / 2
+
+    return Truth(f, dual, lambda a: g * a * a / 2, (tau - 1.0, tau), (-gamma * tau, gamma * (1.0 - tau)), gamma)
+
+
+def modified_huber_value(q):
+    return -4 * q if q < -1 else max(1 - q, 0) ** 2
+
+
+def log_cosh_conjugate(a):
+    return (entropy(1 + a) + entropy(1 - a)) / 2
+
+
+RESIDUAL = ("squared", "huber", "squared_epsilon_insensitive", "smoothed_quantile", "log_cosh")
+EVERYWHERE = (-np.inf, np.inf)
 TRUTHS = {
     "smoothed_hinge(0.5)": (lambda: losses.smoothed_hinge(0.5), smoothed_hinge(0.5)),
     "smoothed_hinge(1e-10)": (lambda: losses.smoothed_hinge(1e-10), smoothed_hinge(1e-10)),
@@ -96,10 +130,20 @@ TRUTHS = {
     ),
     "squared": (
         losses.squared,
-        Truth(lambda q: q * q / 2, lambda q: -q, lambda a: a * a / 2, (-np.inf, np.inf), (0.0,)),
+        Truth(lambda q: q * q / 2, lambda q: -q, lambda a: a * a / 2, EVERYWHERE, (0.0,)),
     ),
     "huber(0.7)": (lambda: losses.huber(0.7), huber(0.7)),
     "huber(1e-8)": (lambda: losses.huber(1e-8), huber(1e-8)),
+    "squared_epsilon_insensitive(0.3)": (lambda: losses.squared_epsilon_insensitive(0.3), epsilon_insensitive(0.3)),
+    "smoothed_quantile(0.8, 0.25)": (lambda: losses.smoothed_quantile(0.8, 0.25), quantile(0.8, 0.25)),
+    "modified_huber": (
+        losses.modified_huber,
+        Truth(modified_huber_value, lambda q: 2 * clip(1 - q, 0, 2), lambda a: a * a / 4 - a, (0, 4), (1.0, -1.0)),
+    ),
+    "log_cosh": (
+        losses.log_cosh,
+        Truth(lambda q: mp.log(mp.cosh(q)), lambda q: -mp.tanh(q), log_cosh_conjugate, (-1, 1), (0.0,)),
+    ),
 }
 SMALL = [name for name in TRUTHS if "1e-" not in name and "7.3" not in name]  # one of each kind
 
@@ -110,7 +154,13 @@ def case(request):
     return build(), truth
 
 
-@pytest.fixture(params=SMALL)
+def compiled(names):
+    """The names as parameters; what compiles much for the newer losses is slow."""
+    new = ("squared_epsilon", "smoothed_quantile", "modified", "log_cosh")
+    return [pytest.param(name, marks=[pytest.mark.slow] if name.startswith(new) else []) for name in names]
+
+
+@pytest.fixture(params=compiled(SMALL))
 def kind(request):
     build, truth = TRUTHS[request.param]
     return build(), truth
@@ -379,7 +429,7 @@ def test_names_and_properties():
     table = {name: build() for name, (build, _) in TRUTHS.items()}
     for name, loss in table.items():
         assert loss.name == name.split("(")[0]
-        assert loss.classification == (loss.name not in ("squared", "huber"))
+        assert loss.classification == (loss.name not in RESIDUAL)
         assert loss.nonnegative and not loss.defined_by_ref
     assert table["hinge"].smoothness is None
     got = {name: float(loss.smoothness) for name, loss in table.items() if loss.smoothness is not None}
@@ -647,7 +697,7 @@ def slopes(loss, q, right, alpha, y, kappa):
     return jax.grad(lambda q: loss.value(q, y))(q), jax.grad(lambda q: loss.fenchel_young(q, alpha, y))(q)
 
 
-@pytest.mark.parametrize("name", list(EVERY))
+@pytest.mark.parametrize("name", compiled(EVERY))
 def test_numpy_and_jax_agree(name):
     loss = EVERY[name]()
     limit = 0.9 * min(getattr(TRUTHS.get(name, (0, None))[1], "domain", (0, 1))[1], 1.0)
@@ -742,3 +792,125 @@ def test_users_parameters_do_not_recompile(build, x64):
     made = jax.vmap(lambda t: losses.from_margin(build, 4.0, (t,)))(jnp.array([0.25, 0.5, 1.0]))
     mapped = jax.vmap(lambda loss: run(loss, jnp.arange(3.0)))(made)
     assert np.allclose(mapped, values, rtol=1e-12)
+
+
+# ---------------------------------------------------------------- Poisson: its domain and its f depend on the target
+
+
+def poisson_truth(bound):
+    """(g, g', g*) of the extended exponential, with the top rate as a float has it."""
+    b = big(bound)
+    top = mp.exp(b)
+
+    def g(s):
+        z = max(s - b, 0)
+        return mp.exp(min(s, b)) * (1 + z + z * z / 2)
+
+    def slope(s):
+        return mp.exp(min(s, b)) * (1 + max(s - b, 0))
+
+    def conjugate(r):
+        return entropy(r) - r if r <= top else r * b + top * ((r / top - 1) ** 2 / 2 - 1)
+
+    return g, slope, conjugate
+
+
+@pytest.mark.parametrize("path", [pytest.param("jit", marks=pytest.mark.slow), "host"])
+@pytest.mark.parametrize("bound", [2.0, -1.0])
+def test_poisson_against_mpmath(bound, path, x64):
+    loss, (g, slope, conjugate) = losses.poisson(bound), poisson_truth(bound)
+    n = 300
+    y = np.abs(RNG.choice([0.0, 1.0, 2.0, 3.0, 7.0, 20.0], n))
+    q = np.where(RNG.random(n) < 0.5, RNG.uniform(-6, 4, n), bound + magnitudes(-16, 0, n))
+    q[:60] = np.log(np.maximum(y[:60], 0.1)) * (1 + magnitudes(-16, -2, 60))  # rows that fit well: y - e^s cancels
+    q[60:70] = RNG.uniform(-80, -30, 10)
+    call = jax.jit(lambda loss, q, r, y: (loss.dual(r, y), loss.value(q, y), loss.second(q, y)))
+    near = q + np.where(RNG.random(n) < 0.5, magnitudes(-15, 0.5, n), 0.0)
+    args = as_jax(q, near, y) if path == "jit" else (q, near, y)
+    here = loss if path == "jit" else to_host(loss)
+    alpha, value, second = map(np.asarray, (call if path == "jit" else lambda loss, q, r, y: (
+        loss.dual(r, y), loss.value(q, y), loss.second(q, y)))(here, *args))  # fmt: skip
+    young = jax.jit(lambda loss, q, a, y: (loss.fenchel_young(q, a, y), loss.conjugate(a, y)))
+    more = as_jax(q, alpha, y) if path == "jit" else (q, alpha, y)
+    fy, star = map(np.asarray, young(here, *more) if path == "jit" else (
+        here.fenchel_young(*more), here.conjugate(alpha, y)))  # fmt: skip
+    lo, hi = (np.asarray(end) for end in loss.dual_interval(near, y))
+    for k in range(n):
+        s, r, t, a = big(q[k]), big(near[k]), big(y[k]), big(alpha[k])
+        exact = t - slope(r)
+        size = (1 + abs(mp.log(t))) * U * t if t > 0 else 0  # the rounding of log y stands for one of y
+        assert abs(a - exact) <= 16 * U * abs(exact) + 4 * size + 1e-300
+        assert lo[k] - 4 * size <= exact <= hi[k] + 4 * size and lo[k] <= alpha[k] <= hi[k] <= y[k]
+        assert abs(value[k] - (g(s) - t * s)) <= 32 * U * (g(s) + t * abs(s))
+        assert abs(second[k] - mp.exp(min(s, big(bound)))) <= 8 * U * second[k]
+        rate = t - a
+        star_exact = conjugate(rate)
+        assert abs(star[k] - star_exact) <= 32 * U * (abs(entropy(rate)) + rate * (1 + abs(bound)))
+        true = g(s) + star_exact - rate * s
+        noise = (16 * U * (abs(a) + abs(slope(s) - t)) + 8 * size) ** 2 / mp.exp(min(s, big(bound)))
+        crossing = 64 * U * (t + rate) * (1 + abs(s)) if (s > bound) != (rate > mp.exp(bound)) else 0
+        assert big(fy[k]) >= true * (1 - 16 * U) - TINY, (q[k], y[k], alpha[k], fy[k], float(true))
+        room = mp.sqrt(noise) * mp.sqrt(true) * 8 + noise * 16 + crossing
+        assert big(fy[k]) <= true * (1 + mp.mpf(1e-11)) + room + 1e-300, (q[k], y[k], alpha[k], fy[k], float(true))
+    assert np.all(np.isposinf(loss.fenchel_young(q[:3], y[:3] + 1e-9, y[:3])))
+
+
+def test_poisson_slopes_against_mpmath(x64):
+    loss, (_, slope, _) = losses.poisson(1.0), poisson_truth(1.0)
+    n = 400
+    q, y = RNG.uniform(-3, 3, n), np.full(n, 2.0)
+    ends = np.sort(magnitudes(-9, 1, (2 * n)).reshape(2, n), axis=0)
+    low, high = to_host(loss).secant(q, *ends, y)
+    assert np.all(low >= 0) and np.all(high <= float(loss.smoothness))
+    for k in range(n):
+        for d in (*ends[:, k], ends[0, k] / 3 + ends[1, k] * 2 / 3):
+            exact = (slope(big(q[k]) + big(d)) - slope(big(q[k]))) / big(d)
+            assert low[k] <= exact <= high[k]
+        tight = [(slope(big(q[k]) + big(d)) - slope(big(q[k]))) / big(d) for d in ends[:, k]]
+        assert low[k] >= tight[0] * (1 - mp.mpf(1e-13)) and high[k] <= tight[1] * (1 + mp.mpf(1e-13))
+    low, high = loss.secant(q[:3], np.array([-np.inf, -1.0, np.nan]), np.array([0.5, np.inf, 1.0]), y[:3])
+    assert low[0] == low[2] == 0 and np.allclose(high[1:], np.e)
+    assert np.array_equal(loss.curvature(np.array([3.0]), np.array([4.0]), y[:1])[1], [loss.smoothness])
+
+
+@pytest.mark.slow
+def test_poisson_dual_step_and_gradients(x64):
+    loss = losses.poisson(1.5)
+    q, kappa = (v.ravel() for v in np.meshgrid(np.linspace(-4, 4, 9), [0.0, 1e-3, 0.5, 30.0, 1e5]))
+    y = np.where(np.arange(q.size) % 3, 2.0, 0.0)
+    alpha = y - RNG.uniform(0, 9, q.size)
+    new, point = (np.asarray(f(q, alpha, y, kappa)) for f in (loss.dual_step, loss.step_point))
+    assert np.all(new <= y) and np.allclose(new, loss.dual(point, y), rtol=1e-12)
+    assert np.allclose(point, q + kappa * (new - alpha), rtol=1e-8, atol=1e-8)
+    args = as_jax(q, alpha, y)
+    grads = jax.jit(jax.grad(lambda q, a, y: jnp.sum(loss.value(q, y) + loss.fenchel_young(q, a, y)), (0, 1)))(*args)
+    assert all(np.all(np.isfinite(g)) for g in grads)
+    inside = np.abs(q - 1.5) > 1e-9
+    slope = -np.asarray(loss.dual(q, y))
+    assert np.allclose(np.asarray(grads[0])[inside], (2 * slope + alpha)[inside], rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "call, text",
+    [
+        (lambda: losses.squared_epsilon_insensitive(-0.1), "epsilon = -0.1"),
+        (lambda: losses.smoothed_quantile(0.0, 1.0), "tau = 0 "),
+        (lambda: losses.smoothed_quantile(1.0, 1.0), "tau = 1 .*between 0 and 1"),
+        (lambda: losses.smoothed_quantile(0.5, 0.0), "gamma = 0"),
+        (lambda: losses.poisson(np.inf), "bound = inf"),
+        (lambda: losses.poisson(301), "at most 300"),
+    ],
+)
+def test_more_bad_numbers_are_refused(call, text):
+    with pytest.raises(ValueError, match=text):
+        call()
+
+
+def test_check_loss_passes_the_new_losses():
+    for loss in (
+        losses.squared_epsilon_insensitive(0.3), losses.squared_epsilon_insensitive(0), losses.log_cosh(),
+        losses.smoothed_quantile(0.05, 3.0), losses.modified_huber(), losses.poisson(2.0),
+    ):  # fmt: skip
+        check_loss(loss)
+    flat = losses.squared_epsilon_insensitive(0).secant(np.zeros(2), -np.ones(2), np.ones(2), np.ones(2))
+    assert np.array_equal(flat, np.ones((2, 2)))  # without a tube it is the squared loss

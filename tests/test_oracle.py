@@ -15,7 +15,8 @@ def random_problem(loss, penalty, n=40, d=7, seed=0, **more):
     s = X @ rng.normal(size=d) + rng.normal(size=n)
     y = np.where(s > 0, 1.0, -1.0) if loss in oracle.MARGIN_LOSSES else s
     c = rng.uniform(0.2, 2.0, n) / n
-    parameters = {"param": {"smoothed_hinge": 0.5, "huber": 1.0}.get(loss)}
+    numbers = {"smoothed_hinge": 0.5, "huber": 1.0, "squared_epsilon_insensitive": 0.3, "smoothed_quantile": (0.7, 0.5)}
+    parameters = {"param": numbers.get(loss)}
     sizes = {"l2": {"lam": 0.05}, "elastic_net": {"lam": 0.03, "l1": 0.04}, "l1": {"kappa": 0.04}}
     parameters |= sizes.get(penalty, {})
     return Problem(loss, X, y, c, penalty, **(parameters | more))
@@ -38,7 +39,7 @@ def test_shared_case(name):
     np.testing.assert_allclose(oracle.primal(case.new, case.w_old), case.values["P_new_at_old"], rtol=1e-12)
 
 
-SOLVABLE = [(lo, pe) for lo, pe in itertools.product(oracle.LOSSES, ("l2", "elastic_net", "l1"))
+SOLVABLE = [(lo, pe) for lo, pe in itertools.product(oracle.LOSSES + oracle.MORE_LOSSES, ("l2", "elastic_net", "l1"))
             if (lo, pe) != ("hinge", "l1")]  # fmt: skip
 
 

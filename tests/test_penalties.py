@@ -7,8 +7,11 @@ import jax
 import jax.numpy as jnp
 import mpmath as mp
 import numpy as np
+import oracle
 import pytest
+import table
 
+import jaxbounds as jb
 from jaxbounds import penalties
 from jaxbounds.array import put, to_host
 
@@ -322,6 +325,10 @@ def test_parameters_have_gradients(x64):
     [
         (lambda: penalties.l2(0.0), ValueError, "lam = 0 is not allowed"),
         (lambda: penalties.l2([1.0, -2.0]), ValueError, r"lam\[1\] = -2"),
+        (lambda: penalties.l2([1.0, 0.0]), ValueError, r"lam\[1\] = 0 leaves column 1 without .*Curvature\(\)"),
+        (lambda: penalties.elastic_net([0, 1], 1), ValueError, r"lam\[0\] = 0 .*small lam.*intercept=True"),
+        (lambda: penalties.l1(np.array([1.0, 0.0])), ValueError, r"kappa\[1\] = 0 .*elastic_net with l1 = 0"),
+        (lambda: penalties.lq([1, 0], 1.5), ValueError, r"lam\[1\] = 0"),
         (lambda: penalties.l2([[1.0]]), ValueError, r"lam .* shape \(1, 1\)"),
         (lambda: penalties.l2([]), ValueError, "lam"),
         (lambda: penalties.l2("1"), TypeError, "lam"),
@@ -498,3 +505,29 @@ def test_other_types_are_taken_as_float64():
                 got = penalty.value(w)
                 assert got.dtype == np.float64 and np.allclose(np.asarray(got), [0.25, 0.8], rtol=1e-15)
             assert np.shape(penalty.value(1)) == ()
+
+
+@pytest.mark.parametrize("loss", ["logistic", "squared", "modified_huber"])
+def test_a_tiny_lam_in_one_column_is_as_good_as_none(loss):
+    """The remedy for a column without a penalty: Curvature is as tight as ever, and holds the unpenalised optimum."""
+    rng = np.random.default_rng(0)
+    X, T = rng.normal(size=(40, 3)), rng.normal(size=(10, 3))
+    s = X @ np.array([1.0, -1.0, 0.5]) + rng.normal(size=40)
+    y = np.sign(s) if loss in oracle.MARGIN_LOSSES else s
+    widths = {}
+    for lam in (0.1, 1e-10):
+        vector = np.array([lam, 0.1, 0.1])
+        old, new, without = (
+            oracle.Problem(loss, X[k:], y[k:], np.full(40 - k, 1 / (40 - k)), lam=ridge)
+            for k, ridge in ((0, vector), (2, vector), (2, vector * [0, 1, 1]))
+        )
+        old, new, free = oracle.solve(old), oracle.solve(new), oracle._newton_prox(without, np.zeros(3))
+        problem = jb.Problem(getattr(jb.losses, loss)(), penalties.l2(vector))
+        model = table.model_of(problem, X, y, None, old.w, old.alpha)
+        scores = jb.bound(model, jb.remove_rows([0, 1]), jb.Curvature()).scores(T)
+        lower, upper = np.asarray(scores.lower), np.asarray(scores.upper)
+        assert np.all(lower <= T @ new.w + 1e-9) and np.all(T @ new.w - 1e-9 <= upper)
+        widths[lam] = np.max(upper - lower) / np.linalg.norm(new.w - old.w)
+        if lam < 1e-9:
+            assert np.all(lower <= T @ free + 1e-7) and np.all(T @ free - 1e-7 <= upper)
+    assert widths[1e-10] < 1e-6 and widths[0.1] < 1e-6

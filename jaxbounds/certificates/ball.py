@@ -244,7 +244,7 @@ def box_scores(box, matrix: Matrix):
 def domain_range(loss, negative, positive):
     """The values v can take while alpha stays in its domain; 0 times infinity is 0."""
     lo, hi = loss.domain(xp.ones(()))
-    if loss.defined_by_ref:  # the domain may differ from row to row
+    if loss.defined_by_ref or loss.domain_by_row:
         lo, hi = xp.full((), -xp.inf), xp.full((), xp.inf)
 
     def product(bound, total):

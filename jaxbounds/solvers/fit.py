@@ -12,6 +12,7 @@ import scipy.sparse as sp
 from jax import lax
 
 from jaxbounds.array import carry, everywhere, is_spread, on_host, put, to_host
+from jaxbounds.classes import ClassModel
 from jaxbounds.edit import bucket, prepare
 from jaxbounds.inputs import read
 from jaxbounds.kinds import Change
@@ -20,6 +21,7 @@ from jaxbounds.model import Data, Model, best_intercept, remember
 from jaxbounds.penalties import Penalty
 from jaxbounds.problem import Problem, as_sample_weight, as_targets, as_vector
 from jaxbounds.pytree import in_float64, is_traced
+from jaxbounds.softmax import Softmax
 from jaxbounds.solvers.common import Task
 from jaxbounds.solvers.default import default_solver
 from jaxbounds.status import Status
@@ -75,6 +77,13 @@ def fit(
     """
     if not isinstance(problem, Problem):
         raise TypeError(f"problem must be a jb.Problem, got {type(problem).__name__}")
+    if isinstance(problem.loss, Softmax):
+        from jaxbounds.multinomial import fit_multinomial
+
+        return fit_multinomial(
+            problem, X, y, sample_weight=sample_weight, tol=tol, solver=solver, warm_start=warm_start,
+            max_steps=max_steps, callback=callback,
+        )  # type: ignore[return-value]  # fmt: skip
     problem.check()
     _check_intercept(problem)
     matrix = as_matrix(X)
@@ -138,6 +147,8 @@ def refit(model: Model, change: Change, **options) -> Model:
         >>> jb.refit(model, jb.remove_rows([0])).alpha.shape
         (1,)
     """
+    if isinstance(model, ClassModel):
+        return model.refit(change, **options)
     if model.data is None:
         raise ValueError("refit needs the data, and this model was stored without it; use change.apply and fit instead")
     data, inputs, change = model.data, model.inputs, read(model, change)

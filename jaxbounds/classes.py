@@ -1,0 +1,82 @@
+"""What models of several classes share: class numbers as targets, labels from intervals, and who answers `bound`."""
+
+import abc
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from jaxbounds.array import xp
+from jaxbounds.kinds import Change, Combined
+from jaxbounds.problem import as_vector, first_bad
+from jaxbounds.pytree import is_traced
+
+
+class ClassModel(abc.ABC):
+    """A model with one vector of coefficients for each class; `bound` and `refit` hand their work to it."""
+
+    @abc.abstractmethod
+    def bound(self, change: Change, method: Any = None) -> Any:
+        """What `jb.bound` returns for this model."""
+
+    @abc.abstractmethod
+    def refit(self, change: Change, **options) -> Any:
+        """What `jb.refit` returns for this model."""
+
+
+def as_classes(y: Any, n: int, classes: int | None = None, name: str = "y") -> Any:
+    """Checked class numbers as float64; `classes` is how many there are, None for any."""
+    if not is_traced(y):
+        kind = np.asarray(y).dtype.kind
+        if kind not in "iuf":
+            raise TypeError(
+                f"{name} must hold class numbers 0, 1, ..., got dtype {np.asarray(y).dtype}; convert labels with "
+                f"names, {name} = np.unique(labels, return_inverse=True)"
+            )
+    y = as_vector(y, n, name)
+    if not is_traced(y):
+        array = np.asarray(y)
+        first_bad((array < 0) | (array != np.floor(array)), array, name, "is not a class", "number classes from 0")
+        if classes is not None:
+            what = f"is not one of the {classes} classes 0, ..., {classes - 1}"
+            first_bad(array >= classes, array, name, what, "correct it, or train with more classes")
+    return y
+
+
+def is_class(target: Any, classes: int) -> Any:
+    """Where a target is a class number: what tracers are held to."""
+    return (target >= 0) & (target < classes) & (target == xp.floor(target))
+
+
+def each_target(change: Change, fn: Any) -> Change:
+    """The change with fn applied to the new targets of each part."""
+    if isinstance(change, Combined):
+        return Combined(tuple(each_target(part, fn) for part in change.changes))
+    target = getattr(change, "target", None)
+    return change if target is None else dataclasses.replace(change, target=fn(target))  # type: ignore[reportCallIssue]
+
+
+def check_targets(change: Change, classes: int) -> None:
+    """Raise on the first new target that is no class; tracers are not looked at."""
+
+    def check(target):
+        return target if is_traced(target) else as_classes(target, np.shape(target)[0], classes, "y_new")
+
+    if not isinstance(change, Change):
+        raise TypeError(f"change must come from set_rows, remove_rows, ..., combine; got {type(change).__name__}")
+    each_target(change, check)
+
+
+def argmax(x: Any) -> Any:
+    """The first column with the largest entry of each row, int32: jax's own needs int64 to be on when it runs."""
+    size = np.shape(x)[1]
+    numbers = xp.where(x == xp.max(x, axis=1)[:, None], np.arange(float(size))[None, :], float(size - 1))
+    return xp.min(numbers, axis=1).astype(xp.int32)
+
+
+def class_labels(lower: Any, upper: Any) -> Any:
+    """(m,) int32 from (m, K) ends: the class whose lower end is above all other upper ends, -1 if there is none."""
+    first = argmax(upper)[:, None] == np.arange(np.shape(upper)[1], dtype=np.int32)[None, :]
+    top, second = xp.max(upper, axis=1), xp.max(xp.where(first, -xp.inf, upper), axis=1)
+    wins = lower > xp.where(first, second[:, None], top[:, None])  # never with a NaN
+    return xp.where(xp.any(wins, axis=1), argmax(xp.where(wins, 1.0, 0.0)), -1).astype(xp.int32)

@@ -1,0 +1,207 @@
+"""Several classes by one binary model for each: training, and labels certified against all other classes."""
+
+from typing import Any
+
+import numpy as np
+
+from jaxbounds.array import put, readable, xp
+from jaxbounds.bounds import Bounds, Interval, bound, published
+from jaxbounds.classes import ClassModel, argmax, as_classes, check_targets, class_labels, each_target, is_class
+from jaxbounds.kinds import Change
+from jaxbounds.matrix import as_matrix
+from jaxbounds.model import Model
+from jaxbounds.problem import Problem
+from jaxbounds.pytree import in_float64, is_traced, pytree
+from jaxbounds.rounding import norm_down, norm_up
+from jaxbounds.solvers.fit import fit, refit
+from jaxbounds.status import Status
+
+
+@pytree
+class OneVsRest(ClassModel):
+    """One binary model for each class, trained to tell it from all others; from `fit_one_vs_rest`.
+
+    Attributes:
+        models: tuple of K models; they share one data matrix.
+
+    Example:
+        >>> import numpy as np, jaxbounds as jb
+        >>> X, y = np.repeat(np.eye(3), 4, axis=0), np.repeat([0, 1, 2], 4)
+        >>> model = jb.fit_one_vs_rest(jb.Problem(jb.losses.logistic(), jb.penalties.l2(0.1)), X, y)
+        >>> model.labels(np.eye(3)).tolist()
+        [0, 1, 2]
+    """
+
+    models: tuple[Model, ...]
+
+    @property
+    def classes(self) -> int:
+        """K."""
+        return len(self.models)
+
+    @property
+    def w(self):
+        """(K, d) coefficients."""
+        return xp.stack([model.w for model in self.models])
+
+    @property
+    def intercept(self):
+        """(K,) intercepts, 0 without one."""
+        return xp.stack([model.intercept for model in self.models])
+
+    @in_float64
+    def scores(self, X):
+        """The models' scores: (m, d) data to (m, K) float64."""
+        matrix = as_matrix(X)
+        return xp.stack([model.scores(matrix) for model in self.models], axis=1)
+
+    @in_float64
+    def labels(self, X):
+        """The class with the largest score: (m,) int32."""
+        return argmax(self.scores(X))
+
+    def without_data(self) -> "OneVsRest":
+        """The same models without their data matrix; a change must then bring its `old_values`."""
+        return OneVsRest(tuple(model.without_data() for model in self.models))
+
+    def bound(self, change: Change, method: Any = None) -> "OneVsRestBounds":
+        """See `jb.bound`: targets of the change are class numbers, and every method of binary models serves."""
+        check_targets(change, self.classes)
+        each = zip(self.models, self.changes(change), strict=True)
+        return OneVsRestBounds(tuple(bound(model, part, method) for model, part in each))
+
+    def refit(self, change: Change, **options) -> "OneVsRest":
+        """See `jb.refit`."""
+        check_targets(change, self.classes)
+        each = zip(self.models, self.changes(change), strict=True)
+        return OneVsRest(tuple(refit(model, part, **options) for model, part in each))
+
+    @in_float64
+    def changes(self, change: Change) -> list[Change]:
+        """The change as each class sees it: targets +1 for the class, -1 for all others."""
+        return [each_target(change, lambda target, k=k: _versus(target, k, self.classes)) for k in range(self.classes)]
+
+
+def _versus(target, k: int, classes: int):
+    """+1 for class k, -1 for another; NaN, which is invalid, for what is no class."""
+    target = readable(target)
+    return put(xp.where(is_class(target, classes), xp.where(target == k, 1.0, -1.0), xp.nan))
+
+
+@pytree
+class OneVsRestBounds:
+    """Guaranteed intervals for the K binary models that retraining on the changed data would give.
+
+    The K new optima lie in K sets that do not depend on each other, so the range of a difference x.(w_k - w_l) is that
+    of the scores' intervals, and a label is certain where the winner's lower end is above all other upper ends.
+
+    Attributes:
+        bounds: tuple of the K models' `Bounds`.
+
+    Example:
+        >>> import numpy as np, jaxbounds as jb
+        >>> X, y = np.repeat(np.eye(3), 4, axis=0), np.repeat([0, 1, 2], 4)
+        >>> model = jb.fit_one_vs_rest(jb.Problem(jb.losses.logistic(), jb.penalties.l2(0.1)), X, y)
+        >>> bounds = jb.bound(model, jb.set_targets([0], [1]))
+        >>> bounds.labels(np.eye(3)).tolist(), bounds.scores(np.eye(3)).lower.shape
+        ([0, 1, 2], (3, 3))
+    """
+
+    bounds: tuple[Bounds, ...]
+
+    @published
+    def w(self):
+        """Interval (K, d) for every coefficient."""
+        return self._each(lambda part: part.w(), 0)
+
+    @published
+    def scores(self, X):
+        """Interval (m, K) for the retrained scores of each row of X (m, d); d counts old and added columns."""
+        matrix = as_matrix(X)
+        return self._each(lambda part: part.scores(matrix), 1)
+
+    @property
+    @published
+    def intercept(self):
+        """Interval (K,) of the intercepts, 0 without one."""
+        return self._each(lambda part: part.intercept, 0)
+
+    @property
+    @published
+    def distance(self):
+        """Interval for the distance of all coefficients, the root of the sum over classes of ||w_new - w_old||^2."""
+        lower, upper = self._each(lambda part: part.distance, 0)
+        k = len(self.bounds) + 2
+        return norm_down(xp.sum(lower**2), k), norm_up(xp.sum(upper**2), k)
+
+    @in_float64
+    def labels(self, X):
+        """Certified class numbers (m,) int32, -1 where these bounds do not decide."""
+        matrix = as_matrix(X)
+        return put(class_labels(*self._each(lambda part: part.scores(matrix), 1)))
+
+    @in_float64
+    def decided(self, X):
+        """Whether the class of each row is certain: (m,) bool."""
+        return self.labels(X) >= 0
+
+    @property
+    def status(self):
+        """int32: the first that is not CONVERGED, as `jb.Status` numbers them."""
+        codes = xp.stack([part.status for part in self.bounds])
+        return xp.max(xp.where(codes == Status.INVALID, Status.INVALID + 100, codes)) % 100
+
+    def _each(self, ask, axis: int):
+        found: list[Interval] = [ask(part) for part in self.bounds]
+        ends = [[part.lower for part in found], [part.upper for part in found]]
+        return tuple(xp.stack([xp.asarray(end) for end in side], axis=axis) for side in ends)
+
+
+@in_float64
+def fit_one_vs_rest(problem: Problem, X, y, *, classes: int | None = None, **options) -> OneVsRest:
+    """Train one binary model for each class, which tells it from all others.
+
+    Args:
+        problem: with a margin loss, such as logistic; the same for every class.
+        X: (n, d) data of any kind that `fit` takes. y: (n,) class numbers 0, ..., K - 1.
+        classes: K, the largest number in y plus 1 by default.
+        options: those of `fit`, as `sample_weight` and `tol`; `warm_start` is an `OneVsRest`.
+
+    Returns:
+        OneVsRest. `bound` on it gives certified class numbers.
+
+    Raises:
+        ValueError, TypeError: as `fit`; y holds something else than class numbers, or the loss has no margin.
+
+    Example:
+        >>> import numpy as np, jaxbounds as jb
+        >>> X, y = np.repeat(np.eye(3), 4, axis=0), np.repeat([0, 1, 2], 4)
+        >>> model = jb.fit_one_vs_rest(jb.Problem(jb.losses.logistic(), jb.penalties.l2(0.1)), X, y)
+        >>> jb.bound(model, jb.remove_rows([5])).decided(np.eye(3)).tolist()
+        [True, True, True]
+
+    Source: Rifkin and Klautau 2004.
+    """
+    if not isinstance(problem, Problem):
+        raise TypeError(f"problem must be a jb.Problem, got {type(problem).__name__}")
+    if not problem.loss.classification:
+        raise ValueError(
+            f"one-vs-rest needs a margin loss, and {problem.loss.name} is not one; use for example jb.losses.logistic"
+        )
+    matrix = as_matrix(X)
+    y = as_classes(y, matrix.shape[0], classes)
+    if classes is None:
+        if is_traced(y):
+            raise ValueError("classes is needed where y is traced: its largest number is not known there")
+        classes = int(np.max(np.asarray(y))) + 1
+    if classes < 2:
+        raise ValueError(f"one-vs-rest needs at least 2 classes, got {classes}")
+    start = options.pop("warm_start", None)
+    if start is not None and (not isinstance(start, OneVsRest) or start.classes != classes):
+        raise ValueError(f"warm_start must be an OneVsRest of {classes} classes")
+    models = []
+    for k in range(classes):
+        if start is not None:
+            options["warm_start"] = start.models[k]
+        models.append(fit(problem, matrix, xp.where(y == k, 1.0, -1.0), **options))
+    return OneVsRest(tuple(models))
