@@ -1,6 +1,6 @@
 """Settings of the documentation: pages of this folder, the API from docstrings, the notebooks as they are stored.
 
-    sphinx-build -W --keep-going -b html docs docs/_build
+sphinx-build -W --keep-going -b html docs docs/_build
 """
 
 import inspect

@@ -1,8 +1,8 @@
 """Docstrings are plain text, with sections; this turns one into reStructuredText.
 
 Sections are Args, Attributes, Returns, Raises and Example, each at the left margin with an indented body. In Args,
-Attributes and Raises an item is `names: text`; several may share a line. Outside of sections indented lines are formulas.
-Stars, bars and underscores are what they are in formulas, never markup; only `code` is.
+Attributes and Raises an item is `names: text`; several may share a line. Outside of sections indented lines are
+formulas. Stars, bars and underscores are what they are in formulas, never markup; only `code` is.
 """
 
 import re
