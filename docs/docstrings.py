@@ -43,12 +43,13 @@ def items(text: str) -> list[tuple[str, str]]:
 
 def escape(text: str) -> str:
     """Plain text as reStructuredText: `code` becomes literal, everything else stands for itself."""
-    parts = re.split(r"``(.+?)``|`([^`\n]+)`", text)
-    return "".join(
-        re.sub(r"([\\*|_`])", r"\\\1", part) if k % 3 == 0 else f"``{part}``"
-        for k, part in enumerate(parts)
-        if part is not None
-    )
+    parts = re.split(r"(``.+?``|`[^`\n]+`)", text)
+    for k, part in enumerate(parts):
+        if k % 2 == 0:
+            parts[k] = re.sub(r"([\\*|_`])", r"\\\1", part)
+        else:  # an escaped space ends the literal where a letter follows
+            parts[k] = f"``{part.strip('`')}``" + ("\\ " if parts[k + 1][:1].isalnum() else "")
+    return "".join(parts)
 
 
 def _prose(text: str) -> list[str]:

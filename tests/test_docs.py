@@ -147,7 +147,7 @@ def test_docstrings_become_restructured_text():
         R^2 = ||t||_C
 
     Args:
-        a, b: (n,) numbers. c: a `code` word,
+        a, b: (n,) numbers. c: a `code` word, two `Model`s,
             continued.
 
     Raises:
@@ -163,7 +163,7 @@ def test_docstrings_become_restructured_text():
     text = "\n".join(lines)
     assert lines[0] == r"One line with \|x\| and w\*."
     assert "\n::\n\n    R^2 = ||t||_C\n" in text
-    assert "    * ``a``, ``b``: (n,) numbers.\n    * ``c``: a ``code`` word, continued." in text
+    assert "    * ``a``, ``b``: (n,) numbers.\n    * ``c``: a ``code`` word, two ``Model``\\ s, continued." in text
     assert "    * ``TypeError``: one.\n    * ``ValueError``: another on two lines." in text
     assert ">>> 1 + 1\n2\n" in text and text.rstrip().endswith("Source: none.")
 
