@@ -77,7 +77,7 @@ WITHOUT = {
     "Example": {
         "FitWarning",  # a warning
         "Loss", "Penalty", "Method", "Region", "Ball", "Solution", "Task",  # what extensions build on; never called
-        "Decision",  # that of `decide`
+        "Decision", "Push",  # those of `decide` and `Monitor`
     },
 }  # fmt: skip
 CITED = {  # from a paper, or from a section of the library's own theory
