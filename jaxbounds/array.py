@@ -172,13 +172,25 @@ def everywhere(tree, like):
     if not isinstance(like.sharding, NamedSharding):
         raise ValueError("data on several devices must be laid out by a NamedSharding, as jax.device_put(X, "
                          "NamedSharding(mesh, PartitionSpec('rows'))) does")  # fmt: skip
-    mesh, rows = like.sharding.mesh, (tuple(like.sharding.spec) or (None,))[0]
+    mesh, rows = like.sharding.mesh, next(iter(like.sharding.spec), None)
 
     def moved(leaf):
         if not isinstance(leaf, jax.Array | np.ndarray | np.generic) or isinstance(leaf, Tracer) or is_spread(leaf):
             return leaf
         by_row = np.ndim(leaf) == 1 and leaf.shape[0] == like.shape[0]
         return jax.device_put(leaf, NamedSharding(mesh, PartitionSpec(rows) if by_row else PartitionSpec()))
+
+    return jax.tree.map(moved, tree)
+
+
+def whole(tree):
+    """The tree on the host: what lies on several devices, also of other processes, is copied whole."""
+
+    def moved(leaf):
+        if is_spread(leaf) and not leaf.is_fully_replicated:
+            everyone = NamedSharding(leaf.sharding.mesh, PartitionSpec())
+            leaf = jax.jit(lambda x: x, out_shardings=everyone)(leaf)
+        return np.asarray(leaf) if isinstance(leaf, jax.Array) else leaf
 
     return jax.tree.map(moved, tree)
 

@@ -1,14 +1,16 @@
 """Predictions of models retrained without a row or a fold, with guarantees: `leave_one_out`, `cross_validate`."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from jaxbounds.array import on_host, put, to_host, xp
+from jaxbounds.array import is_spread, on_host, put, to_host, whole, xp
 from jaxbounds.bounds import Interval, check_method, published
 from jaxbounds.callbacks import inside_trace, refuse_own_functions
 from jaxbounds.certificates import Cached, Method
+from jaxbounds.certificates.removed import ball_applies
 from jaxbounds.changes import check_distinct, check_index, remove_rows
 from jaxbounds.kinds import check_range
 from jaxbounds.left_out_scores import HOW, fold_scores, label_open, row_scores
@@ -141,6 +143,8 @@ def leave_one_out(
     Source: Hanada et al. 2016, section 5 (leave-one-out); Rad and Maleki 2020 for the closed form.
     """
     rows, method = _checked(model, method, rows, keep_n, resolve, callback)
+    if is_spread(model.rows.score):
+        model, method = _by_ball(model, method, resolve)
     is_open = label_open if resolve and model.problem.loss.classification else None
     return LeaveOneOut(**_judged(model, rows, *row_scores(model, rows, method, keep_n, is_open, callback)))
 
@@ -252,6 +256,15 @@ def find_label_errors(
 @published
 def _interval(*ends):
     return ends
+
+
+@in_float64
+def _by_ball(model: Model, method: Method | None, resolve: bool) -> tuple[Model, Method]:
+    """The model on the host but for its data, which lie on several devices and are not needed by the mid ball."""
+    if resolve or not isinstance(method, Cached | None) or not ball_applies(model):
+        raise ValueError("the data lie on several devices, where rows are left out by Cached() alone, under L2 with "
+                         "one lam and without an intercept; bring them to one device for more")  # fmt: skip
+    return put(whole(replace(model, data=None, factor=None))), Cached()
 
 
 def _judged(model: Model, rows, lower, upper, how) -> dict[str, Any]:

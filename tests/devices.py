@@ -53,7 +53,7 @@ def watch(seen: dict):
         setattr(module, name, watched)
 
 
-def close(a, b, what, tol=1e-6):
+def close(a, b, what, tol=1e-5):
     a, b = np.asarray(a), np.asarray(b)
     assert np.all(np.abs(a - b) <= tol * (1 + np.abs(b))), f"{what}: {np.abs(a - b).max()}"
 
@@ -93,7 +93,7 @@ def one():
     dealt = jb.bound_each(here, candidates, X_test)
     close(dealt.distance.upper, jb.bound_each(here, removed).distance.upper, "candidates on four devices")
     close(dealt.scores().lower, jb.bound_each(here, removed, X_test).scores().lower, "their scores")
-    left = [jb.leave_one_out(each, jb.Cached(), rows=np.arange(40)) for each in (there, here)]
+    left = [jb.leave_one_out(each, jb.Cached()) for each in (there, here)]
     close(left[0].scores.lower, left[1].scores.lower, "leave_one_out")
     for name, found in seen.items():
         for _, largest, _ in found:
@@ -125,6 +125,8 @@ def two(rank: int):
         close(a.scores(X_test).lower, b.scores(X_test).lower, name)
     removed = jb.each_row_removed(here, np.arange(8))
     close(jb.bound_each(there, removed).distance.upper, jb.bound_each(here, removed).distance.upper, "bound_each")
+    left = [jb.leave_one_out(each, jb.Cached()) for each in (there, here)]
+    close(left[0].scores.lower, left[1].scores.lower, "leave_one_out")
     print("the same")
 
 

@@ -62,6 +62,7 @@ class _Outline:
     alpha: Any
     rows: _Rows
     data: Data
+    inputs: None = None
 
 
 def outline_of(model: MultinomialModel) -> Any:
