@@ -28,6 +28,7 @@ from jaxbounds.sweeps import bound_each
 HOW = ("Cached", "Newton", "second order", "exact", "Theorem1", "Partial", "Pass", "Curvature", "refit")
 _FACTOR = 1e10  # n d min(n, d) up to which a dense factor is worth its time, a few seconds
 _LARGEST = 4000  # rows or columns of that factor
+_LOOKS = 1e6  # rows times rows whose wide intervals get another look
 _BLOCK = 256  # rows at a time where every candidate sees the rows of the others
 _CG_STEPS = (5, 40)  # of the passes before retraining, which costs hundreds of products
 _TOLS = (1e-10, 1e-16)  # of retraining: usual, and float64's floor
@@ -147,6 +148,8 @@ def _first(model: Model, rows, method: Method | None, keep_n: bool, ends: Ends, 
     if isinstance(method, Cached) and intercept_applies(model):
         *found, loose = intercept_scores(model, rows, keep_n)
         ends.cut(slice(None), found, _code(method))
+        if np.sum(loose) * model.alpha.size > _LOOKS:  # each looks at all rows again
+            loose &= np.isinf(found[0])
         every = every[loose]
         if not every.size:
             return
