@@ -10,6 +10,8 @@ import scipy.sparse as sp
 
 import jaxbounds as jb
 from jaxbounds.array import put
+from jaxbounds.certificates.leave_one_out import EXACT, SECOND_ORDER, WIDE
+from jaxbounds.certificates.left_out_closed import closed_applies, closed_scores
 from jaxbounds.certificates.left_out_intercept import intercept_applies, intercept_scores
 from jaxbounds.matrix import as_matrix
 from jaxbounds.model import Data, remember
@@ -104,12 +106,31 @@ def test_scores_without_one_row(loss, scale, sparse):
         assert np.all(np.isfinite(upper - lower)) and (loss == "smoothed_hinge" or np.mean(loose) < 0.1)
         whole = intercept_scores(model, np.arange(n), keep_n)
         np.testing.assert_allclose(whole[0][rows], lower, rtol=1e-12)
-    found = jb.leave_one_out(model, rows=rows)
+    found = jb.leave_one_out(model, jb.Cached(), rows)
     assert found.used() == {"Cached": rows.size}
     if scale == "mean" and loss != "smoothed_hinge":  # no wider than the ball of each row alone and its range of b
         for i in (0, 7, 13):
             alone = jb.bound(model, jb.remove_rows([rows[i]], True), jb.Cached()).scores(X[[rows[i]]])
             assert upper[i] - lower[i] < 0.9 * float(alone.upper[0] - alone.lower[0])
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_closed_form(loss):
+    rng = np.random.default_rng(5)
+    n, lam = 1000, 0.05
+    X, y = made(loss, n, 4, rng)
+    model, rows = pair(loss, X, y, np.ones(n), lam, "mean", rng, 1e-5, sparse=loss == "huber"), np.arange(0, n, 70)
+    for keep_n in (False, True):
+        lower, upper, how = closed_scores(model, rows, keep_n)
+        assert check(model, loss, X, y, np.ones(n), lam, "mean", keep_n, rows, (lower, upper)) == rows.size
+        wide = intercept_scores(model, rows, keep_n)
+        least = 0.4 if loss == "smoothed_hinge" else 0.7  # of its rows many cross a kink for one that leaves
+        assert np.mean(upper - lower < 0.2 * (wide[1] - wide[0])) > least
+        assert np.mean(how > WIDE) > least and np.all((upper - lower)[how == EXACT] < 1e-8)
+        assert np.all(how == SECOND_ORDER) or loss != "logistic"
+        assert np.all(how == EXACT) or loss != "squared"
+    found = jb.leave_one_out(model, rows=rows, keep_n=True)
+    assert np.all(np.asarray(found.scores.upper - found.scores.lower, float) <= (upper - lower) * (1 + 1e-6) + 1e-6)
 
 
 def test_least_squares_need_no_slopes():
@@ -148,7 +169,7 @@ def test_wide_intervals_get_another_look():
     rows = np.arange(0, 24, 5)
     lower, upper, loose = intercept_scores(model, rows, False)
     assert np.any(loose)
-    found = jb.leave_one_out(model, rows=rows)
+    found = jb.leave_one_out(model, jb.Cached(), rows)
     low, high = np.asarray(found.scores.lower, float), np.asarray(found.scores.upper, float)
     assert np.all(high - low <= (upper - lower) * (1 + 1e-6)) and np.all(np.isfinite(high - low))
     check(model, "smoothed_hinge", X, y, np.ones(24), 1e-3, "mean", False, rows, (low, high))
@@ -167,7 +188,7 @@ def test_what_is_outside():
     rng = np.random.default_rng(4)
     X, y = made("logistic", 20, 3, rng)
     model = pair("logistic", X, y, np.ones(20), 0.1)
-    assert intercept_applies(model) and not intercept_applies(model.without_data())
+    assert closed_applies(model) and not intercept_applies(model.without_data())
     for change in ({"penalty": jb.penalties.elastic_net(0.1, 0.1)}, {"intercept": False}):
         assert not intercept_applies(replace(model, problem=replace(model.problem, **change)))
 
@@ -189,5 +210,8 @@ def test_hostile_problems():
         lower, upper, _ = intercept_scores(model, rows, keep_n)
         assert np.all(lower <= upper)
         finite += np.sum(np.isfinite(upper - lower))
+        if closed_applies(model):
+            *found, _ = closed_scores(model, rows, keep_n)
+            check(model, loss, X.astype(float), y, weight, lam, scale, keep_n, rows, found)
         known += check(model, loss, X.astype(float), y, weight, lam, scale, keep_n, rows, (lower, upper))
     assert known > 150 and finite > 150
