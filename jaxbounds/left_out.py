@@ -110,10 +110,11 @@ def leave_one_out(
 ) -> LeaveOneOut:
     """The score of each row in the model retrained without that row, without retraining.
 
-    By default in closed form where there is one (logistic, squared and piecewise quadratic losses with an L2 penalty
-    and no intercept; one factorisation for all rows; sparse data only while that is cheap), else by the mid ball. That
-    costs O(1) a row under L2, O(d) for other penalties in mean scale, and some products with the data with an
-    intercept. `used()` says which it was. Inside jit it runs as a callback to the host.
+    By default in closed form where there is one (logistic, squared and piecewise quadratic losses with an L2 penalty;
+    one factorisation for all rows; sparse data only while that is cheap), else by the mid ball. That costs O(1) a row
+    under L2, O(log n) with an intercept, O(d) for other penalties in mean scale. Rows of which it says little with an
+    intercept get products with the data of their own, if they are few. `used()` says which it was. Inside jit it runs
+    as a callback to the host.
 
     Args:
         model: from `fit`; inexact training only widens the intervals.

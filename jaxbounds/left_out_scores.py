@@ -13,6 +13,7 @@ from jaxbounds.bounds import bound
 from jaxbounds.callbacks import inside_trace, on_the_host
 from jaxbounds.certificates import Cached, Curvature, Method, Pass, Theorem1
 from jaxbounds.certificates.leave_one_out import leave_one_out as closed_form
+from jaxbounds.certificates.left_out_closed import closed_applies, closed_scores
 from jaxbounds.certificates.left_out_intercept import intercept_applies, intercept_scores
 from jaxbounds.certificates.removed import ball_applies, ball_scores, pass_applies, pass_scores
 from jaxbounds.changes import remove_rows, set_penalty
@@ -28,6 +29,7 @@ from jaxbounds.sweeps import bound_each
 HOW = ("Cached", "Newton", "second order", "exact", "Theorem1", "Partial", "Pass", "Curvature", "refit")
 _FACTOR = 1e10  # n d min(n, d) up to which a dense factor is worth its time, a few seconds
 _LARGEST = 4000  # rows or columns of that factor
+_LOOKS = 1e6  # rows times rows whose wide intervals get another look
 _BLOCK = 256  # rows at a time where every candidate sees the rows of the others
 _CG_STEPS = (5, 40)  # of the passes before retraining, which costs hundreds of products
 _TOLS = (1e-10, 1e-16)  # of retraining: usual, and float64's floor
@@ -122,7 +124,7 @@ def _pair(interval: Any):
 def _has_closed_form(model: Model) -> bool:
     """Whether one factorisation answers all rows at a cost near that of training."""
     problem, data = model.problem, model.data
-    if data is None or problem.intercept or not problem.penalty.quadratic:
+    if data is None or not problem.penalty.quadratic or (problem.intercept and not closed_applies(model)):
         return False
     if not isinstance(problem.loss, Logistic) and not problem.loss.piecewise_quadratic:
         return False
@@ -134,11 +136,11 @@ def _has_closed_form(model: Model) -> bool:
 def _first(model: Model, rows, method: Method | None, keep_n: bool, ends: Ends, told) -> None:
     """The intervals of the method that was asked for."""
     every = np.arange(rows.size)
-    if method is None and _has_closed_form(model):
+    closed, method = method is None and _has_closed_form(model), Cached() if method is None else method
+    if closed and not model.problem.intercept:
         found = closed_form(model, rows, keep_n)
         ends.cut(slice(None), found[:2], found.how)
         return
-    method = Cached() if method is None else method
     name = type(method).__name__
     if ball_applies(model) and not isinstance(method, Theorem1):
         ends.cut(slice(None), ball_scores(to_host(model), rows, keep_n), _code(Cached()))
@@ -147,6 +149,12 @@ def _first(model: Model, rows, method: Method | None, keep_n: bool, ends: Ends, 
     if isinstance(method, Cached) and intercept_applies(model):
         *found, loose = intercept_scores(model, rows, keep_n)
         ends.cut(slice(None), found, _code(method))
+        if closed:
+            *found, how = closed_scores(model, rows, keep_n)
+            loose &= ~(found[1] - found[0] < ends.upper - ends.lower)
+            ends.cut(slice(None), found, how)
+        if np.sum(loose) * model.alpha.size > _LOOKS:  # each looks at all rows again
+            loose &= np.isinf(ends.lower)
         every = every[loose]
         if not every.size:
             return
