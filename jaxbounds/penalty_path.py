@@ -129,7 +129,7 @@ def fit_path(
 
 def each_of(penalties) -> list[Penalty]:
     """A sequence of penalties, or one with a leading axis, as a list."""
-    penalties = penalties if isinstance(penalties, Penalty) else list(penalties)
+    penalties = checked_penalties(penalties)
     changes: Any = each_penalty(penalties)  # checks them
     if isinstance(penalties, list):
         return penalties
@@ -139,6 +139,22 @@ def each_of(penalties) -> list[Penalty]:
         if make is not None:
             make(*(to_host(getattr(change.penalty, f.name)) for f in dataclasses.fields(change.penalty)))  # vmap hid it
     return [change.penalty for change in singles]
+
+
+def checked_penalties(penalties) -> Penalty | list:
+    """One penalty with a leading axis, or a list of penalties."""
+    if isinstance(penalties, Penalty):
+        return penalties
+    remedy = "write [jb.penalties.l2(lam) for lam in lams]"
+    if isinstance(penalties, str) or np.ndim(penalties) == 0 and not hasattr(penalties, "__iter__"):
+        raise TypeError(f"penalties must be a sequence of penalties, got {penalties!r}; {remedy}")
+    penalties = list(penalties)
+    if not penalties:
+        raise ValueError(f"penalties is empty; pass at least one: {remedy}")
+    for k, penalty in enumerate(penalties):
+        if not isinstance(penalty, Penalty):
+            raise TypeError(f"penalties[{k}] must be a penalty, got {type(penalty).__name__}; {remedy}")
+    return penalties
 
 
 def penalty_sweep(
@@ -183,8 +199,11 @@ def penalty_sweep(
     with jax.enable_x64(True), np.errstate(all="ignore"):
         models = _models(model)
         loss = models[0].problem.loss
-        changes: Any = each_penalty(penalties)
+        changes: Any = each_penalty(checked_penalties(penalties))
         matrix = matrix_of(X_val, on_host(models, changes, X_val), "X_val")
+        if matrix.shape[1] != models[0].w.shape[0]:
+            d = models[0].w.shape[0]
+            raise ValueError(f"X_val must have {d} columns like the training data, got {matrix.shape[1]}")
         y = as_targets(loss, y_val, matrix.shape[0], "y_val")
         lower, upper = -xp.inf, xp.inf
         for one in models:

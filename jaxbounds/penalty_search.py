@@ -289,8 +289,8 @@ class Search:
             apart = np.linalg.norm(coordinates(middle)[:, None] - coordinates(points)[None, :], axis=2)
             reach = np.sort(apart, axis=1)[:, NEAR - 1]
         return [
-            Piece(part.low, part.high, max(part.lower, float(least)), *map(float, rest), False)
-            for part, least, *rest in zip(parts, lower, inside, most, share, reach, strict=True)
+            Piece(part.low, part.high, max(part.lower, float(values[0])), *values[1:], stale=False)
+            for part, values in zip(parts, np.stack([lower, inside, most, share, reach], axis=1).tolist(), strict=True)
         ]
 
     def _measured(self, lower, upper):

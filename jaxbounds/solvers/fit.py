@@ -125,7 +125,8 @@ def refit(model: Model, change: Change, **options) -> Model:
         Model of the new problem, in compact numbers.
 
     Raises:
-        ValueError: the model was stored without its data, or the change does not fit.
+        TypeError: inside jit, vmap or grad. ValueError: the model was stored without its data, or the change does not
+            fit.
 
     Example:
         >>> import numpy as np, jaxbounds as jb
@@ -134,6 +135,9 @@ def refit(model: Model, change: Change, **options) -> Model:
         >>> jb.refit(model, jb.remove_rows([0])).alpha.shape
         (1,)
     """
+    if is_traced(model, change, options, jnp.zeros(())):  # the last: where jax is tracing, constants are tracers too
+        raise TypeError("refit puts the new data together on the host and cannot be used inside jit, vmap or grad; "
+                        "call it outside, or fit on the new data")  # fmt: skip
     if model.data is None:
         raise ValueError("refit needs the data, and this model was stored without it; use change.apply and fit instead")
     data, edit = model.data, prepare(model, change)
