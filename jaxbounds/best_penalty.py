@@ -136,6 +136,12 @@ def best_penalty(
         raise ValueError(f'{problem.loss.name} has no labels to get wrong; use measure="loss"')
     if callback is not None and not callable(callback):
         raise TypeError(f"callback must be a function of one dict, got {callback!r}")
+    if "warm_start" in options:
+        raise TypeError("best_penalty has no warm_start, since each model starts at its neighbour: give the trained "
+                        "model in place of the problem")  # fmt: skip
+    unknown = sorted(set(options) - {"tol", "solver", "max_steps"})
+    if unknown:
+        raise TypeError(f"best_penalty has no option {unknown[0]!r}; of fit it takes tol, solver and max_steps")
     eps_value = float(as_number(eps, "eps"))
     if eps_value < 0:
         raise ValueError(f"eps = {eps} must not be negative")

@@ -207,6 +207,9 @@ def _left_out(model: Model, rows, keep_n: bool) -> tuple[Any, Any]:
         raise TypeError(f"model must come from fit, got {type(model).__name__}")
     if not isinstance(keep_n, bool):
         raise TypeError(f"keep_n must be True or False, got {keep_n!r}")
+    if model.data is None:
+        raise ValueError("influence and rank_rows need the training rows; this model was stored without its data: use "
+                         "the one of fit")  # fmt: skip
     if model.alpha.shape[0] < 2:
         raise ValueError("the model has a single row: nothing is left without it")
     change: Any = each_row_removed(model, rows, keep_n)

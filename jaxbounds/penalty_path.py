@@ -130,7 +130,7 @@ def fit_path(
 
 def each_of(penalties) -> list[Penalty]:
     """A sequence of penalties, or one with a leading axis, as a list."""
-    penalties = penalties if isinstance(penalties, Penalty) else list(penalties)
+    penalties = checked_penalties(penalties)
     changes: Any = each_penalty(penalties)  # checks them
     if isinstance(penalties, list):
         return penalties
@@ -140,6 +140,22 @@ def each_of(penalties) -> list[Penalty]:
         if make is not None:
             make(*(to_host(getattr(change.penalty, f.name)) for f in dataclasses.fields(change.penalty)))  # vmap hid it
     return [change.penalty for change in singles]
+
+
+def checked_penalties(penalties) -> Penalty | list:
+    """One penalty with a leading axis, or a list of penalties."""
+    if isinstance(penalties, Penalty):
+        return penalties
+    remedy = "write [jb.penalties.l2(lam) for lam in lams]"
+    if isinstance(penalties, str) or np.ndim(penalties) == 0 and not hasattr(penalties, "__iter__"):
+        raise TypeError(f"penalties must be a sequence of penalties, got {penalties!r}; {remedy}")
+    penalties = list(penalties)
+    if not penalties:
+        raise ValueError(f"penalties is empty; pass at least one: {remedy}")
+    for k, penalty in enumerate(penalties):
+        if not isinstance(penalty, Penalty):
+            raise TypeError(f"penalties[{k}] must be a penalty, got {type(penalty).__name__}; {remedy}")
+    return penalties
 
 
 def penalty_sweep(
@@ -184,7 +200,7 @@ def penalty_sweep(
     with jax.enable_x64(True), np.errstate(all="ignore"):
         models = _models(model)
         loss = models[0].problem.loss
-        changes: Any = each_penalty(penalties)
+        changes: Any = each_penalty(checked_penalties(penalties))
         matrix = rows_of(models[0], X_val, models[0].w.shape[0], on_host(models, changes, X_val), "X_val")
         y = as_targets(loss, y_val, matrix.shape[0], "y_val")
         lower, upper = -xp.inf, xp.inf

@@ -16,6 +16,7 @@ from jaxbounds.model import Data, Model
 from jaxbounds.path_family import NEAR, Between, Family, coordinates, interpolation, solutions
 from jaxbounds.penalties import Penalty, elastic_net, l2
 from jaxbounds.problem import Problem
+from jaxbounds.rounding import TINY
 from jaxbounds.solvers.fit import FitWarning, fit
 from jaxbounds.status import Status
 from jaxbounds.sweeps import bound_each
@@ -23,6 +24,9 @@ from jaxbounds.trial_points import refined
 from jaxbounds.validation import error_rate, mean_loss
 
 _LEAST = 1e-12  # in log lambda: shorter pieces are not cut, nearer models not trained
+_ROUNDS = 12  # of cutting before the next point is refined, or the next model trained, in any case
+_SHARE = 0.5  # of the width of a piece's intervals; if more is left at its middle, cutting does not help
+_WIDE = 1e100  # infinite widths count as this
 _GAIN, _LAST_GAIN = 0.5, 0.1  # of eps: what a new model must promise on the way, and at the end
 
 
@@ -84,7 +88,8 @@ class Piece:
     Attributes:
         lower: of the validation measure in all of it. inside, most: its least and largest value at the middle alone,
             from the same trial point.
-        known: the newest node when it was bounded.
+        share: of the width of its scores' intervals that the middle alone has.
+        reach: distance within which a new node enters its trial point. stale: whether one has come.
     """
 
     low: np.ndarray
@@ -92,7 +97,9 @@ class Piece:
     lower: float
     inside: float
     most: float
-    known: int
+    share: float
+    reach: float
+    stale: bool
 
     @property
     def middle(self) -> np.ndarray:
@@ -106,7 +113,6 @@ class Node:
     point: np.ndarray
     w: np.ndarray
     alpha: Any
-    born: int
 
 
 class Search:
@@ -137,7 +143,7 @@ class Search:
         self.points: list[np.ndarray] = []
         self.measures: list[tuple[float, float]] = []
         self.nodes: list[Node] = []
-        self.born = self.n_refined = 0
+        self.n_refined = 0
         self.pieces: list[Piece] = []
 
     @property
@@ -160,13 +166,16 @@ class Search:
         most_refined = max_models if self.between.training.smooth else 0
         for z in itertools.product(*([0.0, 1.0][::-1] if k in self.span.free else [0.0] for k in (0, 1))):
             self._train(np.array(z), warm_start, options)
-        self.pieces = self._bounded([Piece(np.zeros(2), np.ones(2), -np.inf, -np.inf, np.inf, 0)])
+        self.pieces = self._bounded([Piece(np.zeros(2), np.ones(2), -np.inf, -np.inf, np.inf, 1.0, np.inf, True)])
+        rounds = 0
         while True:
             low = [piece for piece in self.pieces if not self.upper - piece.lower <= eps]
-            ready = [piece for piece in low if self._stale(piece) or self._to_cut(piece, eps)]
-            if ready:
+            ready = [piece for piece in low if piece.stale or self._to_cut(piece, eps)]
+            if ready and rounds < _ROUNDS:
                 self._bound(sorted(ready, key=lambda piece: piece.lower)[: self.cells])
+                rounds += 1
                 continue
+            rounds = 0
             worst = self._better(eps * (_GAIN if low else _LAST_GAIN))
             if worst is None and not low:
                 return Status.CONVERGED
@@ -194,7 +203,7 @@ class Search:
         """Bound pieces afresh that have new models near by, and the halves of the others."""
         parts = []
         for piece in chosen:
-            if self._stale(piece):
+            if piece.stale:
                 parts.append(piece)
                 continue
             side, middle = int(np.argmax(self.span.length(piece.low, piece.high))), piece.middle
@@ -207,12 +216,8 @@ class Search:
 
     def _to_cut(self, piece: Piece, eps: float) -> bool:
         """Whether its length is to blame for the bound of a piece, and it can be cut."""
-        return self.upper - piece.inside <= eps and np.max(self.span.length(piece.low, piece.high)) > _LEAST
-
-    def _stale(self, piece: Piece) -> bool:
-        """Whether a model trained since would enter its trial point."""
-        near = np.argsort(self._from_nodes(piece.middle), kind="stable")[:NEAR]
-        return any(self.nodes[k].born > piece.known for k in near)
+        to_blame = self.upper - piece.inside <= eps and piece.share <= _SHARE
+        return to_blame and np.max(self.span.length(piece.low, piece.high)) > _LEAST
 
     def _news(self) -> dict:
         return {"n_trained": len(self.models), "penalty": self.models[-1].problem.penalty, "lower": self.lower,
@@ -228,9 +233,15 @@ class Search:
 
     def _add(self, point, w, alpha=None) -> None:
         """A new node, in place of one at the same point."""
-        self.born += 1
         self.nodes = [node for node in self.nodes if not np.array_equal(node.point, point)]
-        self.nodes.append(Node(point, w, alpha, self.born))
+        self.nodes.append(Node(point, w, alpha))
+        if self.pieces:
+            middles = self.span.at(np.array([piece.middle for piece in self.pieces]))
+            apart = np.linalg.norm(coordinates(middles) - coordinates(point[None, :]), axis=1)
+            self.pieces = [
+                dataclasses.replace(piece, stale=True) if near < piece.reach else piece
+                for piece, near in zip(self.pieces, apart, strict=True)
+            ]
 
     def _refine(self, z) -> None:
         """One more node: the trial point at coordinates z after Newton steps."""
@@ -272,9 +283,14 @@ class Search:
         (lower, _), (inside, most) = (self._measured(*ends) for ends in found)
         lower, inside = (np.where(np.isnan(end), -np.inf, end) for end in (lower, inside))
         most = np.where(np.isnan(most), np.inf, most)
+        width, at_middle = (np.sum(np.minimum(upper - lower, _WIDE), axis=1) for lower, upper in found)
+        share, reach = at_middle / np.maximum(width, TINY), np.full(len(parts), np.inf)
+        if len(self.nodes) >= NEAR:
+            apart = np.linalg.norm(coordinates(middle)[:, None] - coordinates(points)[None, :], axis=2)
+            reach = np.sort(apart, axis=1)[:, NEAR - 1]
         return [
-            dataclasses.replace(part, lower=max(part.lower, float(a)), inside=float(b), most=float(c), known=self.born)
-            for part, a, b, c in zip(parts, lower, inside, most, strict=True)
+            Piece(part.low, part.high, max(part.lower, float(values[0])), *values[1:], stale=False)
+            for part, values in zip(parts, np.stack([lower, inside, most, share, reach], axis=1).tolist(), strict=True)
         ]
 
     def _measured(self, lower, upper):

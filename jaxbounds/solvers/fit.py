@@ -138,7 +138,8 @@ def refit(model: Model, change: Change, **options) -> Model:
         Model of the new problem, in compact numbers.
 
     Raises:
-        ValueError: the model was stored without its data, or the change does not fit.
+        TypeError: inside jit, vmap or grad. ValueError: the model was stored without its data, or the change does not
+            fit.
 
     Example:
         >>> import numpy as np, jaxbounds as jb
@@ -149,6 +150,9 @@ def refit(model: Model, change: Change, **options) -> Model:
     """
     if isinstance(model, ClassModel):
         return model.refit(change, **options)
+    if is_traced(model, change, options, jnp.zeros(())):  # the last: where jax is tracing, constants are tracers too
+        raise TypeError("refit puts the new data together on the host and cannot be used inside jit, vmap or grad; "
+                        "call it outside, or fit on the new data")  # fmt: skip
     if model.data is None:
         raise ValueError("refit needs the data, and this model was stored without it; use change.apply and fit instead")
     data, inputs, change = model.data, model.inputs, read(model, change)
