@@ -354,6 +354,11 @@ class Monitor:
             if self._journal is not None:
                 self._journal.close()
 
+    def __repr__(self) -> str:
+        last = self._trail[-1] if self._trail else None
+        said = "" if last is None or last["op"] != "push" else f", certified: {last['answer']} ({last['method']})"
+        return f"Monitor({self._present.alive} rows, {self._number} pushes{said})"
+
     def __enter__(self) -> "Monitor":
         return self
 
