@@ -49,8 +49,9 @@ class Monitor:
         retrain: True to retrain and deploy as soon as a push is not certified; False to leave that to you (`refit`).
         path: of a file that does not exist yet: the monitor is kept there and, with a log beside it (path + ".log"),
             loses nothing that `push` has acknowledged, whenever the process dies. See `Monitor.load`.
-        methods: tried in this order until one answers; `Cached()` costs the touched rows, the others passes over the
-            data. By default Cached, Pass, and on small data Curvature.
+        methods: tried in this order until one answers. `Cached()` costs the touched rows, the others passes over the
+            data; after `Pass()` has moved its point towards the present optimum, later pushes are measured from there,
+            so that `Cached()` mostly answers again. By default Cached, Pass, and on small data Curvature.
 
     Raises:
         TypeError, ValueError: an argument is of no use. FileExistsError: path exists.
@@ -223,7 +224,7 @@ class Monitor:
         """Retrain on the present data and deploy the result.
 
         Args:
-            options: those of `fit`; the warm start is the deployed w.
+            options: those of `fit`; it starts from the point closest to the optimum that the monitor knows.
 
         Returns:
             Model of the present data, in the order of `rows`.

@@ -408,6 +408,10 @@ def test_a_push_that_cannot_be_logged_has_not_happened(tmp_path, monkeypatch):
         patched.setattr(os, "write", full)
         with pytest.raises(OSError, match="No space left"):
             monitor.push(jb.remove_rows([1]))
+    with monkeypatch.context() as patched:  # as in a process made by fork
+        patched.setattr(os, "getpid", lambda: 1)
+        with pytest.raises(ValueError, match="a copy made by fork"):
+            monitor.push(jb.remove_rows([1]))
     assert len(monitor.trail) == 1 and 1 in monitor.rows
     monitor.push(jb.remove_rows([2]))
     monitor.close()
