@@ -99,7 +99,7 @@ class Journal:
         if self._handle is None:
             raise ValueError("this monitor was closed, or its log could not be written; load it again")
         if os.getpid() != self._process:
-            raise ValueError("this monitor writes its log in the process that opened it, and this is a copy made by fork")
+            raise ValueError("this monitor writes its log in the process that opened it; this is a copy made by fork")
         data = memoryview(_framed(content, arrays))
         try:
             os.lseek(self._handle, self._end, os.SEEK_SET)
