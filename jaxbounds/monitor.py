@@ -24,7 +24,7 @@ from jaxbounds.present import Plan, Present
 from jaxbounds.problem import Problem
 from jaxbounds.pytree import in_float64, is_traced
 from jaxbounds.solvers.fit import fit
-from jaxbounds.storage import check_problem, pack, reason, remove_unfinished, unpack, write_atomically
+from jaxbounds.storage import UNREADABLE, check_problem, pack, reason, remove_unfinished, unpack, write_atomically
 from jaxbounds.watch import Answer, Push, Watch
 
 _METHODS = (Cached(), Pass(), Curvature())
@@ -307,7 +307,7 @@ class Monitor:
         with open(path, "rb") as file:
             try:
                 saved = restored(*unpack(file, "monitor"), problem)
-            except (ValueError, TypeError, KeyError, AssertionError) as error:
+            except UNREADABLE as error:
                 raise ValueError(f"path: {path} {reason(error)}") from error
         monitor = cls.__new__(cls)
         monitor._set_up(saved.model, saved.watch, Present(saved.table, saved.numbers, saved.next), methods)
