@@ -69,6 +69,7 @@ class Journal:
             if len(read(path)[0]) > 1:
                 raise FileExistsError(f"path: the log {path} exists; remove it, or choose another path")
             os.unlink(path)  # of a monitor whose process died before it was there
+        self._process = os.getpid()
         self._handle: Any = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         try:
             _lock(self._handle, path)
@@ -97,6 +98,8 @@ class Journal:
         """Write a record; it is on the disk when this returns. After a failure the log is as it was."""
         if self._handle is None:
             raise ValueError("this monitor was closed, or its log could not be written; load it again")
+        if os.getpid() != self._process:
+            raise ValueError("this monitor writes its log in the process that opened it; this is a copy made by fork")
         data = memoryview(_framed(content, arrays))
         try:
             os.lseek(self._handle, self._end, os.SEEK_SET)

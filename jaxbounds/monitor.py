@@ -24,7 +24,7 @@ from jaxbounds.present import Plan, Present
 from jaxbounds.problem import Problem
 from jaxbounds.pytree import in_float64, is_traced
 from jaxbounds.solvers.fit import fit
-from jaxbounds.storage import check_problem, pack, reason, remove_unfinished, unpack, write_atomically
+from jaxbounds.storage import UNREADABLE, check_problem, pack, reason, remove_unfinished, unpack, write_atomically
 from jaxbounds.watch import Answer, Push, Watch
 
 _METHODS = (Cached(), Pass(), Curvature())
@@ -49,8 +49,9 @@ class Monitor:
         retrain: True to retrain and deploy as soon as a push is not certified; False to leave that to you (`refit`).
         path: of a file that does not exist yet: the monitor is kept there and, with a log beside it (path + ".log"),
             loses nothing that `push` has acknowledged, whenever the process dies. See `Monitor.load`.
-        methods: tried in this order until one answers; `Cached()` costs the touched rows, the others passes over the
-            data. By default Cached, Pass, and on small data Curvature.
+        methods: tried in this order until one answers. `Cached()` costs the touched rows, the others passes over the
+            data; after `Pass()` has moved its point towards the present optimum, later pushes are measured from there,
+            so that `Cached()` mostly answers again. By default Cached, Pass, and on small data Curvature.
 
     Raises:
         TypeError, ValueError: an argument is of no use. FileExistsError: path exists.
@@ -223,7 +224,7 @@ class Monitor:
         """Retrain on the present data and deploy the result.
 
         Args:
-            options: those of `fit`; the warm start is the deployed w.
+            options: those of `fit`; it starts from the point closest to the optimum that the monitor knows.
 
         Returns:
             Model of the present data, in the order of `rows`.
@@ -306,7 +307,7 @@ class Monitor:
         with open(path, "rb") as file:
             try:
                 saved = restored(*unpack(file, "monitor"), problem)
-            except (ValueError, TypeError, KeyError, AssertionError) as error:
+            except UNREADABLE as error:
                 raise ValueError(f"path: {path} {reason(error)}") from error
         monitor = cls.__new__(cls)
         monitor._set_up(saved.model, saved.watch, Present(saved.table, saved.numbers, saved.next), methods)
@@ -353,6 +354,11 @@ class Monitor:
         with self._lock:
             if self._journal is not None:
                 self._journal.close()
+
+    def __repr__(self) -> str:
+        last = self._trail[-1] if self._trail else None
+        said = "" if last is None or last["op"] != "push" else f", certified: {last['answer']} ({last['method']})"
+        return f"Monitor({self._present.alive} rows, {self._number} pushes{said})"
 
     def __enter__(self) -> "Monitor":
         return self

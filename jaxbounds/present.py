@@ -148,7 +148,8 @@ class Present:
         The memory is computed anew each time: no rounding is left of earlier commits.
         """
         table, rows, engine = self.table(), self.rows, self.engine
-        matrix, X, trial = as_matrix(table.X), HostMatrix(table.X), engine.w
+        matrix, trial = as_matrix(table.X), engine.w
+        X = HostMatrix(table.X.astype(np.float64))  # once: a product with float32 data would cast them each time
         for share in shares:
             loss, lam = engine.scaled.loss, engine.lam_now(self.count)
             trial = approach(loss, X, table.target, table.weight, lam, trial, share)

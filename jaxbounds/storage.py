@@ -33,6 +33,7 @@ from jaxbounds.pytree import in_float64
 
 VERSION = 1
 PROBLEM = "model.problem"  # where a model's problem is among the arrays
+UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, AssertionError)  # what odd contents lead to
 _SEAL = b"sha256:"
 _SEAL_SIZE = len(_SEAL) + 64
 _PARTS = (Model, Problem, Data, Rows, Columns, Totals, Factor, Dense)
@@ -282,7 +283,7 @@ def load(path: str | os.PathLike[str], problem: Problem | None = None) -> Model:
         try:
             content, arrays = unpack(file, "model")
             return read_model(content, arrays, problem)
-        except (ValueError, TypeError, AssertionError) as error:
+        except UNREADABLE as error:
             raise ValueError(f"path: {os.fspath(path)} {reason(error)}") from error
 
 

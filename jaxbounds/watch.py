@@ -59,15 +59,19 @@ class Push:
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """What is certain of the deployed model, see `Push`; `low` and `high` are the watched scores."""
+    """What is certain of the deployed model, see `Push`.
+
+    `near`: all watched labels are certain because w* is close to w^. `low`, `high`: the watched scores, if computed.
+    """
 
     answer: bool | None
     lower: float
     upper: float
     open: int
     broken: int
-    low: Any = None
-    high: Any = None
+    near: bool
+    low: Any
+    high: Any
 
     def and_also(self, other: "Answer", watch: "Watch") -> "Answer":
         """Both hold: the intersection of all intervals."""
@@ -76,7 +80,7 @@ class Answer:
         if other.low is not None:
             low = other.low if low is None else np.maximum(low, other.low)
             high = other.high if high is None else np.minimum(high, other.high)
-        return watch.judge(lower, upper, low, high)
+        return watch.judge(lower, upper, low, high, self.near or other.near)
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,8 +139,8 @@ class Watch:
         disc = engine.disc()
         lower, upper = _with_gone(disc.lower, disc.upper, gone_sq)
         if self.X is None or disc.upper < self.reach:
-            return self.judge(lower, upper, None, None, near=disc.upper < self.reach)
-        return self.judge(lower, upper, *engine.scores(disc, self.X))
+            return self.judge(lower, upper, None, None, disc.upper < self.reach)
+        return self.judge(lower, upper, *engine.scores(disc, self.X), False)
 
     def climb(
         self, model: Model, methods: Any, gone_sq: float, answer: Answer | None, name: str
@@ -161,11 +165,12 @@ class Watch:
         distance = bounds.distance
         lower, upper = _with_gone(float(distance.lower), float(distance.upper), gone_sq)
         if self.X is None:
-            return self.judge(lower, upper, None, None)
+            return self.judge(lower, upper, None, None, False)
         interval = bounds.scores(self.X)
-        return self.judge(lower, upper, np.asarray(interval.lower, float), np.asarray(interval.upper, float))
+        low, high = (np.asarray(end, float) for end in (interval.lower, interval.upper))
+        return self.judge(lower, upper, low, high, False)
 
-    def judge(self, lower: float, upper: float, low, high, near: bool = False) -> Answer:
+    def judge(self, lower: float, upper: float, low: Any, high: Any, near: bool) -> Answer:
         """True if all is certain to hold, False if something is certain not to; NaN decides nothing."""
         holds = self.theta is None or upper < self.theta
         fails = self.theta is not None and lower > self.theta
@@ -178,7 +183,7 @@ class Watch:
                 other = ((self.labels > 0) & (high < 0)) | ((self.labels < 0) & (low > 0))
                 unknown, broken = int(np.sum(~(same | other))), int(np.sum(other))
         answer = False if fails or broken else True if holds and not unknown else None
-        return Answer(answer, lower, upper, unknown, broken, low, high)
+        return Answer(answer, lower, upper, unknown, broken, near, low, high)
 
 
 def _with_gone(lower: float, upper: float, gone_sq: float) -> tuple[float, float]:
