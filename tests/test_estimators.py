@@ -137,6 +137,9 @@ def test_in_a_grid_search_and_a_pipeline():
                           {"boundedclassifier__alpha": [0.1, 10.0]}, cv=8).fit(X, y)  # fmt: skip
     assert search.best_score_ > 0.7
     best = search.best_estimator_[-1]
+    raw = jb.bound(jb.from_sklearn(search.best_estimator_, X, y), jb.set_rows([3], X[[4]]))
+    scaled = best.what_if(jb.set_rows([3], search.best_estimator_[0].transform(X[[4]])))
+    np.testing.assert_allclose(raw.scores(X).upper, scaled.scores(search.best_estimator_[0].transform(X)).upper)
     assert best.what_if(jb.remove_rows([0])).labels(search.best_estimator_[0].transform(X)).shape == (N,)
 
 

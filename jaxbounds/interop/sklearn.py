@@ -62,7 +62,8 @@ def from_sklearn(estimator: Any, X, y, sample_weight=None) -> Model:
 
     Args:
         estimator: a fitted LogisticRegression, LinearSVC, LinearSVR, Ridge, RidgeClassifier, HuberRegressor, Lasso,
-            ElasticNet, SGDClassifier or SGDRegressor (not a subclass of one), or a pipeline of scalers and one of them.
+            ElasticNet, SGDClassifier or SGDRegressor (not a subclass of one), a BoundedClassifier or BoundedRegressor
+            of `jaxbounds.sklearn`, or a pipeline of scalers and one of them.
         X: (n, d) the data it was fitted on, of any kind that `fit` takes, or a data frame; float32 stays float32.
         y: (n,) the targets it was fitted on, in its own labels: classes_[0] becomes -1, classes_[1] becomes +1.
         sample_weight: (n,) the positive weights it was fitted with, None if it had none.
@@ -92,6 +93,8 @@ def from_sklearn(estimator: Any, X, y, sample_weight=None) -> Model:
     """
     whole = estimator
     first, estimator = _last_step(estimator)
+    if type(estimator).__module__ == "jaxbounds.sklearn":
+        return _of_bounded(estimator, whole, first)
     objective = _translation(estimator)(estimator)
     problem, kind = objective.problem, type(estimator).__name__
     steps, width = scaling(first), as_matrix(X).shape[1]
@@ -123,12 +126,27 @@ def from_sklearn(estimator: Any, X, y, sample_weight=None) -> Model:
     else:
         alpha = problem.loss.dual(problem.loss.coordinate(host_matrix(matrix).matvec(w.astype(np.float64)) + b, y), y)
     model = remember(problem, data, w, alpha, status=_status(estimator), n_steps=_n_steps(estimator), b=b)
+    return _reading(model, steps, width, constant, names, classes)
+
+
+def _reading(model: Model, steps, width: int, constant, names, classes) -> Model:
+    """The model that reads rows and changes as the estimator's user writes them."""
     words = None if classes is None or not all(isinstance(c, str) for c in classes) else tuple(map(str, classes))
     if not steps and constant is None and names is None and words is None:
         return model
     inputs = Inputs(tuple(vector for _, vector in steps), tuple(name for name, _ in steps), width, constant,
                     None if names is None else tuple(map(str, names)), words)  # fmt: skip
     return replace(model, inputs=put(inputs))
+
+
+def _of_bounded(estimator: Any, whole: Any, first) -> Model:
+    """The model that a BoundedClassifier or BoundedRegressor holds already."""
+    models = getattr(estimator, "models_", ())
+    if len(models) != 1:
+        what = f"has {len(models)} models, one for each class: take them from models_" if models else "is not fitted"
+        raise ValueError(f"estimator: this {type(estimator).__name__} {what}")
+    names, classes = getattr(whole, "feature_names_in_", None), getattr(estimator, "classes_", None)
+    return _reading(models[0], scaling(first), models[0].w.shape[0], None, names, classes)
 
 
 def _last_step(estimator: Any) -> tuple[list[tuple[str, Any]], Any]:
