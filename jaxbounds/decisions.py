@@ -11,6 +11,7 @@ import numpy as np
 from jaxbounds.bounds import Bounds, Interval, bound, labels_of, problem_after
 from jaxbounds.certificates import Cached, Curvature, Method, Partial, Pass, SelfConcordant
 from jaxbounds.changes import set_penalty
+from jaxbounds.classes import ClassModel
 from jaxbounds.host import matrix_of
 from jaxbounds.kinds import Change
 from jaxbounds.matrix import as_matrix
@@ -185,6 +186,8 @@ def decide(model: Model, change: Change, question: Question, *, timings: bool = 
         raise TypeError(f"question must be LabelsKnown(X) or DistanceBelow(theta), got {type(question).__name__}")
     if is_traced(model, change):
         raise TypeError("decide runs on the host; inside jit, vmap or grad use bound")
+    if isinstance(model, ClassModel):
+        raise TypeError("decide answers for models of one score; for several classes ask jb.bound(...).decided(X)")
     problem = problem_after(model.problem, change)
     rungs = [m for m in LADDER if m.applies(problem) and m.missing(model, change) is None]
     steps: list[Step] = []

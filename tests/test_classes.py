@@ -291,6 +291,19 @@ def test_bad_changes_are_refused():
         jb.bound(softmax, jb.remove_rows([0])).scores(np.zeros((1, 3)))
 
 
+def test_questions_of_one_score_are_refused():
+    """Their labels mean something else: 0 is a class here, and undecided there."""
+    X, y = np.eye(4), np.arange(4) % K
+    model, change = model_at(SOFTMAX, X, y.astype(float), np.ones(4), np.zeros((K, 4))), jb.remove_rows([0])
+    for call in (
+        lambda: jb.decide(model, change, jb.LabelsKnown(X)), lambda: jb.leave_one_out(model),
+        lambda: jb.bound_each(model, change), lambda: jb.worst_case_removal(model, 1, X), lambda: jb.with_factor(model),
+        lambda: jb.influence(model, X), lambda: jb.cross_validate(model, 2),
+    ):  # fmt: skip
+        with pytest.raises(TypeError, match="several classes|MultinomialModel"):
+            call()
+
+
 # ---------------------------------------------------------------- one-vs-rest
 
 
