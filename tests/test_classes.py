@@ -9,7 +9,9 @@ import scipy.sparse as sp
 from scipy.special import logsumexp
 
 import jaxbounds as jb
-from jaxbounds.array import put
+from jaxbounds.array import put, to_host
+from jaxbounds.certificates.multinomial import moved_sums, outline_of
+from jaxbounds.edit import prepare
 from jaxbounds.matrix import as_matrix
 from jaxbounds.model import Data
 from jaxbounds.multinomial import remember_multinomial
@@ -197,6 +199,32 @@ def test_softmax_sums_and_their_errors():
         assert np.all(pad <= 1e-10 * size**2)
         exact = float((0.1 * w * w).sum()) - 2 * float((w * V).sum()) + float((V * V).sum()) / 0.1
         assert float(model.gap) >= exact / 2 * (1 - 1e-12)
+
+
+def test_softmax_moved_sums_and_their_errors():
+    """What a change makes of V, against extended precision, with rows and columns of very different sizes."""
+    rng, kept = np.random.default_rng(9), []
+    for kind in CHANGES * 2:
+        X, y, weight, lam, data, ours, changes, _ = draw(rng, kind)
+        scale = 10.0 ** rng.integers(-3, 4, size=(len(X), 1))
+        X, (n, d) = X * scale, X.shape
+        problem, W = jb.Problem(jb.losses.softmax(K), jb.penalties.l2(lam)), rng.normal(size=(K, d))
+        model = to_host(model_at(problem, X, y, weight, W))
+        edit = prepare(outline_of(model), ours)
+        w_old = np.pad(W, ((0, 0), (0, edit.d - d)))
+        w = np.where(edit.cols_where(edit.col_removed)[None, :], 0.0, w_old)
+        v, v_pad, sigma_sq = moved_sums(model, edit, w_old, w)
+        Xn, yn, _, cn = oracle.apply_change(X, y, weight, changes)
+        cols = oracle.numbering(n, d, changes)[1]
+        L, c = np.asarray(Xn, np.longdouble), np.asarray(cn, np.longdouble)[:, None]
+        S = L @ np.asarray(w, np.longdouble)[:, cols].T
+        e = np.exp(S - S.max(axis=1, keepdims=True))
+        V = (c * (np.eye(K)[yn.astype(int)] - e / e.sum(axis=1, keepdims=True))).T @ L
+        assert np.all(np.abs(v[:, cols] - V) <= v_pad[:, cols]), kind
+        assert np.all(v_pad <= 1e-11 * np.abs(X).max() ** 2), kind
+        assert sigma_sq >= np.linalg.norm(np.sqrt(cn)[:, None] * Xn, 2) ** 2 * (1 - 1e-12), kind
+        kept.append(np.max(v_pad[:, cols]) / max(np.max(np.abs(V)), 1e-12))
+    assert np.median(kept) < 1e-9
 
 
 def test_softmax_fit_refit_and_jit():
