@@ -269,6 +269,12 @@ def test_softmax_in_jit(sparse):
     model = jb.fit(SOFTMAX, sp.csr_array(X) if sparse else X, np.arange(14) % K, sample_weight=rng.uniform(1, 2, 14))
     for method in (jb.Cached(), jb.Pass(2)):
         check_jit(model, X, method)
+    def first(lam):
+        return jb.fit(jb.Problem(SOFTMAX.loss, jb.penalties.l2(lam)), X, np.arange(14) % K, tol=1e-13).w[0, 0]
+
+    with jax.enable_x64(True):  # implicit differentiation
+        rise = (float(first(0.1 + 1e-4)) - float(first(0.1 - 1e-4))) / 2e-4
+        assert np.isclose(float(jax.grad(first)(0.1)), rise, rtol=1e-4)
     fitted = jax.jit(lambda X, y: jb.fit(SOFTMAX, X, y).w)(jnp.asarray(X), jnp.arange(14) % K)
     assert np.allclose(np.asarray(fitted), np.asarray(jb.fit(SOFTMAX, X, np.arange(14) % K).w), atol=1e-4)
 
