@@ -321,13 +321,13 @@ def bound(model: Model, change: Change, method: Method | None = None) -> Bounds:
     """Bounds on the retrained model without retraining, at a cost that follows the size of the change.
 
     Args:
-        model: from `fit` or `from_sklearn`; inexact training only widens the bounds.
+        model: from `fit`, `fit_one_vs_rest` or `from_sklearn`; inexact training only widens the bounds.
         change: from `set_rows`, `remove_rows`, ..., `combine`.
         method: `Cached()` by default; from cheap to tight: `Theorem1()`, `Cached()`, `Partial()`, `Pass()`,
             `Curvature()`.
 
     Returns:
-        Bounds.
+        Bounds; for several classes OneVsRestBounds or MultinomialBounds, whose labels are class numbers.
 
     Raises:
         TypeError: an argument has the wrong kind. ValueError: the change does not fit the model, or the method needs a

@@ -11,6 +11,7 @@ import numpy as np
 from jaxbounds.bounds import Bounds, Interval, bound, labels_of, problem_after
 from jaxbounds.certificates import Cached, Curvature, Method, Partial, Pass, SelfConcordant
 from jaxbounds.changes import set_penalty
+from jaxbounds.classes import ClassModel
 from jaxbounds.display import html, text
 from jaxbounds.host import HostMatrix, matrix_of
 from jaxbounds.inputs import numbered, rows_of
@@ -192,6 +193,8 @@ def decide(model: Model, change: Change, question: Question, *, timings: bool = 
         raise TypeError(f"question must be LabelsKnown(X) or DistanceBelow(theta), got {type(question).__name__}")
     if is_traced(model, change):
         raise TypeError("decide runs on the host; inside jit, vmap or grad use bound")
+    if isinstance(model, ClassModel):
+        raise TypeError("decide answers for models of one score; for several classes ask jb.bound(...).decided(X)")
     change = numbered(model, change)
     problem = problem_after(model.problem, change)
     rungs = [m for m in LADDER if m.applies(problem) and m.missing(model, change) is None]

@@ -22,7 +22,7 @@ __all__ = ["Penalty", "elastic_net", "from_function", "l1", "l2", "lq"]
 
 
 _INSTEAD = {
-    "l2": "give it a small lam instead, as 1e-9 of the others: Curvature() then bounds it as tightly as if it had none",
+    "l2": "give it a small lam, as 1e-9 of the others: Curvature() bounds it tightly however small that is",
     "l1": "use elastic_net with l1 = 0 and a small lam in that column, and Curvature()",
 }
 
@@ -33,9 +33,9 @@ def _penalised(name: str, value, instead: str = "l2") -> Any:
         zero = np.flatnonzero(np.asarray(value) == 0)
         if zero.size:
             raise ValueError(
-                f"{name}[{zero[0]}] = 0 leaves column {zero[0]} without a penalty, which then is not strongly convex "
-                f"(property B) or bounded in that column, and no ball holds its coefficient; {_INSTEAD[instead]} (for "
-                "a column of ones: Problem(intercept=True) without that column)"
+                f"{name}[{zero[0]}] = 0 is not allowed: column {zero[0]} would have no penalty, and no ball holds a "
+                f"coefficient without one (property B is missing there); {_INSTEAD[instead]} (for a column of ones: "
+                "Problem(intercept=True) without that column)"
             )
     return parameter(name, value, max_ndim=1)
 

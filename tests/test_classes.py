@@ -9,7 +9,9 @@ import scipy.sparse as sp
 from scipy.special import logsumexp
 
 import jaxbounds as jb
-from jaxbounds.array import put
+from jaxbounds.array import put, to_host
+from jaxbounds.certificates.multinomial import moved_sums, outline_of
+from jaxbounds.edit import prepare
 from jaxbounds.matrix import as_matrix
 from jaxbounds.model import Data
 from jaxbounds.multinomial import remember_multinomial
@@ -199,6 +201,32 @@ def test_softmax_sums_and_their_errors():
         assert float(model.gap) >= exact / 2 * (1 - 1e-12)
 
 
+def test_softmax_moved_sums_and_their_errors():
+    """What a change makes of V, against extended precision, with rows and columns of very different sizes."""
+    rng, kept = np.random.default_rng(9), []
+    for kind in CHANGES * 2:
+        X, y, weight, lam, data, ours, changes, _ = draw(rng, kind)
+        scale = 10.0 ** rng.integers(-3, 4, size=(len(X), 1))
+        X, (n, d) = X * scale, X.shape
+        problem, W = jb.Problem(jb.losses.softmax(K), jb.penalties.l2(lam)), rng.normal(size=(K, d))
+        model = to_host(model_at(problem, X, y, weight, W))
+        edit = prepare(outline_of(model), ours)
+        w_old = np.pad(W, ((0, 0), (0, edit.d - d)))
+        w = np.where(edit.cols_where(edit.col_removed)[None, :], 0.0, w_old)
+        v, v_pad, sigma_sq = moved_sums(model, edit, w_old, w)
+        Xn, yn, _, cn = oracle.apply_change(X, y, weight, changes)
+        cols = oracle.numbering(n, d, changes)[1]
+        L, c = np.asarray(Xn, np.longdouble), np.asarray(cn, np.longdouble)[:, None]
+        S = L @ np.asarray(w, np.longdouble)[:, cols].T
+        e = np.exp(S - S.max(axis=1, keepdims=True))
+        V = (c * (np.eye(K)[yn.astype(int)] - e / e.sum(axis=1, keepdims=True))).T @ L
+        assert np.all(np.abs(v[:, cols] - V) <= v_pad[:, cols]), kind
+        assert np.all(v_pad <= 1e-11 * np.abs(X).max() ** 2), kind
+        assert sigma_sq >= np.linalg.norm(np.sqrt(cn)[:, None] * Xn, 2) ** 2 * (1 - 1e-12), kind
+        kept.append(np.max(v_pad[:, cols]) / max(np.max(np.abs(V)), 1e-12))
+    assert np.median(kept) < 1e-9
+
+
 def test_softmax_fit_refit_and_jit():
     rng = np.random.default_rng(4)
     X, y = rng.normal(size=(14, 4)), np.arange(14) % K
@@ -241,6 +269,12 @@ def test_softmax_in_jit(sparse):
     model = jb.fit(SOFTMAX, sp.csr_array(X) if sparse else X, np.arange(14) % K, sample_weight=rng.uniform(1, 2, 14))
     for method in (jb.Cached(), jb.Pass(2)):
         check_jit(model, X, method)
+    def first(lam):
+        return jb.fit(jb.Problem(SOFTMAX.loss, jb.penalties.l2(lam)), X, np.arange(14) % K, tol=1e-13).w[0, 0]
+
+    with jax.enable_x64(True):  # implicit differentiation
+        rise = (float(first(0.1 + 1e-4)) - float(first(0.1 - 1e-4))) / 2e-4
+        assert np.isclose(float(jax.grad(first)(0.1)), rise, rtol=1e-4)
     fitted = jax.jit(lambda X, y: jb.fit(SOFTMAX, X, y).w)(jnp.asarray(X), jnp.arange(14) % K)
     assert np.allclose(np.asarray(fitted), np.asarray(jb.fit(SOFTMAX, X, np.arange(14) % K).w), atol=1e-4)
 
@@ -289,6 +323,19 @@ def test_bad_changes_are_refused():
         jb.bound(softmax, "remove")
     with pytest.raises(ValueError, match="4 columns"):
         jb.bound(softmax, jb.remove_rows([0])).scores(np.zeros((1, 3)))
+
+
+def test_questions_of_one_score_are_refused():
+    """Their labels mean something else: 0 is a class here, and undecided there."""
+    X, y = np.eye(4), np.arange(4) % K
+    model, change = model_at(SOFTMAX, X, y.astype(float), np.ones(4), np.zeros((K, 4))), jb.remove_rows([0])
+    for call in (
+        lambda: jb.decide(model, change, jb.LabelsKnown(X)), lambda: jb.leave_one_out(model),
+        lambda: jb.bound_each(model, change), lambda: jb.worst_case_removal(model, 1, X), lambda: jb.with_factor(model),
+        lambda: jb.influence(model, X), lambda: jb.cross_validate(model, 2),
+    ):  # fmt: skip
+        with pytest.raises(TypeError, match="several classes|MultinomialModel"):
+            call()
 
 
 # ---------------------------------------------------------------- one-vs-rest

@@ -81,6 +81,8 @@ def with_factor(model: Model) -> Model:
 
     Source: Woodbury's identity.
     """
+    if not isinstance(model, Model):
+        raise TypeError(f"a factor is stored for models of one score, and this is {type(model).__name__}")
     check_factor(model.problem)
     if model.data is None:
         raise ValueError("a factor needs the data, and this model was stored without it")

@@ -54,7 +54,7 @@ def fit(
     Args:
         problem: loss, penalty and scale.
         X: (n, d) NumPy or jax array, scipy sparse matrix or array, BCOO or BCSR.
-        y: (n,) labels -1/+1 for margin losses, numbers otherwise.
+        y: (n,) labels -1/+1 for margin losses, class numbers for softmax, numbers otherwise.
         sample_weight: (n,) positive, ones by default.
         tol: relative duality gap, gap / max(|P|, tiny).
         solver: one of `jb.solvers`; chosen from the problem and the shape of the data by default.
@@ -63,7 +63,8 @@ def fit(
         callback: called between chunks of steps with a dict of `step`, `gap`, `primal`, `tol`; return True to stop.
 
     Returns:
-        Model. A fit that stops early warns once (FitWarning) and says why in `status`; its bounds stay valid.
+        Model, or for softmax a MultinomialModel. A fit that stops early warns once (FitWarning) and says why in
+        `status`; its bounds stay valid.
 
     Raises:
         ValueError, TypeError: unusable data, or a solver that does not fit the problem.
