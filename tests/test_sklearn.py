@@ -404,7 +404,7 @@ def test_other_estimators_are_refused(estimator, message):
     (HuberRegressor(alpha=0.0), "alpha=0 means no penalty"),
 ])  # fmt: skip
 def test_other_options_are_refused(estimator, message):
-    y = LABELS if hasattr(estimator, "C") or isinstance(estimator, SGDClassifier) else TARGETS
+    y = TARGETS if isinstance(estimator, Ridge | ElasticNet | HuberRegressor | SGDRegressor) else LABELS
     with pytest.raises(ValueError, match=message):
         jb.from_sklearn(estimator.fit(X, y), X, y)
 
