@@ -177,7 +177,7 @@ def everywhere(tree, like):
     def moved(leaf):
         if not isinstance(leaf, jax.Array | np.ndarray | np.generic) or isinstance(leaf, Tracer) or is_spread(leaf):
             return leaf
-        by_row = np.ndim(leaf) == 1 and leaf.shape[0] == like.shape[0]
+        by_row = leaf.ndim == 1 and leaf.size == like.shape[0]
         return jax.device_put(leaf, NamedSharding(mesh, PartitionSpec(rows) if by_row else PartitionSpec()))
 
     return jax.tree.map(moved, tree)

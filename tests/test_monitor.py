@@ -438,3 +438,15 @@ def test_killed_processes_lose_nothing_acknowledged(tmp_path, kills):
     command = [sys.executable, "-W", "error", str(script), str(tmp_path), str(kills), "1"]
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": path}, timeout=600)
     assert done.returncode == 0 and f"{kills} kills survived" in done.stdout, done.stdout + done.stderr
+
+
+def test_a_model_behind_a_scaler_is_refused():
+    pytest.importorskip("sklearn")
+    from sklearn.linear_model import Ridge
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    X, y = np.arange(12.0).reshape(6, 2) ** 2, np.arange(6.0)
+    pipeline = make_pipeline(StandardScaler(), Ridge(fit_intercept=False)).fit(X, y)
+    with pytest.raises(ValueError, match="inputs=None"):
+        jb.Monitor(jb.from_sklearn(pipeline, X, y), theta=1.0)
