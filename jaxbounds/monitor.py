@@ -89,8 +89,8 @@ class Monitor:
         if model.data is None:
             raise ValueError("model was stored without its data, and a monitor needs them; save it with data=True")
         if model.inputs is not None:
-            raise ValueError("model takes rows before a scaler, and Monitor works in the model's own units: pass "
-                             "dataclasses.replace(model, inputs=None), and transformed rows and changes to push")  # fmt: skip
+            raise ValueError("model takes rows before a scaler, and Monitor works in its own units: pass "
+                             "dataclasses.replace(model, inputs=None), and push changes of transformed rows")  # fmt: skip
         watch = Watch.of(model, theta, X_watch)
         self._set_up(model, watch, Present.of(model), methods)
         self._retrain, self._number = _flag(retrain), 0
