@@ -90,7 +90,7 @@ class Monitor:
             raise ValueError("model was stored without its data, and a monitor needs them; save it with data=True")
         if model.inputs is not None:
             raise ValueError("model takes rows before a scaler, and Monitor works in its own units: pass "
-                             "dataclasses.replace(model, inputs=None), and push changes of transformed rows")  # fmt: skip
+                             "dataclasses.replace(model, inputs=None) and push transformed rows")  # fmt: skip
         watch = Watch.of(model, theta, X_watch)
         self._set_up(model, watch, Present.of(model), methods)
         self._retrain, self._number = _flag(retrain), 0
