@@ -11,6 +11,7 @@ from jaxbounds.losses import Loss
 from jaxbounds.matrix import Matrix
 from jaxbounds.penalties import Penalty
 from jaxbounds.pytree import in_float64, is_traced, pytree, static
+from jaxbounds.softmax import Softmax
 
 
 @pytree
@@ -116,6 +117,9 @@ class Problem:
 
     def check(self) -> None:
         """Raise if no guarantee can be given for this pair of loss and penalty."""
+        if isinstance(self.loss, Softmax):
+            raise TypeError("softmax has a score for each class and serves fit, refit and bound alone; a model's "
+                            "primal and gap are its attributes")  # fmt: skip
         if not isinstance(self.loss, Loss):
             raise TypeError(f"loss must come from jb.losses, got {type(self.loss).__name__}")
         if not isinstance(self.penalty, Penalty):

@@ -201,6 +201,25 @@ def test_softmax_sums_and_their_errors():
         assert float(model.gap) >= exact / 2 * (1 - 1e-12)
 
 
+def test_softmax_duality():
+    """The gap is P - D, by the loss's own value and conjugate, and 0 at the optimum."""
+    rng = np.random.default_rng(10)
+    X, y, c = rng.normal(size=(14, 4)), np.arange(14) % K * 1.0, np.full(14, 1 / 14)
+    loss = SOFTMAX.loss
+    for W in (rng.normal(size=(K, 4)), solve(X, y, c, 0.1)):
+        model = model_at(SOFTMAX, X, y, np.ones(14), W)
+        primal, _, _ = derivatives(W, X, y, c, np.full(4, 0.1))
+        T = loss.dual(X @ W.T, y)
+        V = (c[:, None] * T).T @ X
+        dual = -np.sum(c * loss.conjugate(T, y)) - np.sum(V * V) / 0.2
+        assert np.isclose(float(model.primal), primal, rtol=1e-13)
+        assert np.isclose(float(np.sum(c * loss.value(X @ W.T, y))) + 0.05 * np.sum(W * W), primal, rtol=1e-13)
+        assert primal - dual <= float(model.gap) + 1e-14 and float(model.gap) <= (primal - dual) * (1 + 1e-9) + 1e-14
+    assert np.all(np.isinf(loss.conjugate(T + 1.0, y)))
+    with pytest.raises(TypeError, match="score for each class"):
+        SOFTMAX.gap(X, y, W, T)
+
+
 def test_softmax_moved_sums_and_their_errors():
     """What a change makes of V, against extended precision, with rows and columns of very different sizes."""
     rng, kept = np.random.default_rng(9), []
