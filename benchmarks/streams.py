@@ -19,8 +19,8 @@ import scipy.sparse as sp
 from _record import finish, parser, table
 
 import jaxbounds as jb
-from jaxbounds.committed import Committed
 from jaxbounds.matrix import as_matrix
+from jaxbounds.monitoring.committed import Committed
 from jaxbounds.pytree import in_float64
 
 TOL, TOL_TRUTH = 1e-10, 1e-13

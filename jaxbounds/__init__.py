@@ -32,6 +32,7 @@ from jaxbounds.left_out import (
 )
 from jaxbounds.model import Model
 from jaxbounds.monitor import Monitor
+from jaxbounds.monitoring.watch import Push
 from jaxbounds.multinomial import MultinomialModel
 from jaxbounds.multinomial_bounds import MultinomialBounds
 from jaxbounds.one_vs_rest import OneVsRest, OneVsRestBounds, fit_one_vs_rest
@@ -42,7 +43,6 @@ from jaxbounds.solvers.fit import FitWarning, fit, refit
 from jaxbounds.status import Status
 from jaxbounds.storage import load
 from jaxbounds.sweeps import EachBounds, bound_each
-from jaxbounds.watch import Push
 from jaxbounds.worst_case import (
     WorstCase,
     largest_certified_relabel,

@@ -15,17 +15,17 @@ from jaxbounds.array import put
 from jaxbounds.bounds import Bounds, bound, check_method
 from jaxbounds.certificates import Cached, Curvature, Method, Pass
 from jaxbounds.changes import set_penalty
-from jaxbounds.committed import Committed
-from jaxbounds.journal import Journal
 from jaxbounds.kinds import AddColumns, Change
 from jaxbounds.model import Model
-from jaxbounds.monitor_file import Saved, described, logged, reader_of, restored
-from jaxbounds.present import Plan, Present
+from jaxbounds.monitoring.committed import Committed
+from jaxbounds.monitoring.file import Saved, described, logged, reader_of, restored
+from jaxbounds.monitoring.journal import Journal
+from jaxbounds.monitoring.present import Plan, Present
+from jaxbounds.monitoring.watch import Answer, Push, Watch
 from jaxbounds.problem import Problem
 from jaxbounds.pytree import in_float64, is_traced
 from jaxbounds.solvers.fit import fit
 from jaxbounds.storage import UNREADABLE, check_problem, pack, reason, remove_unfinished, unpack, write_atomically
-from jaxbounds.watch import Answer, Push, Watch
 
 _METHODS = (Cached(), Pass(), Curvature())
 _SHARES = (1e-3, 1e-6)  # of the gradient that Newton steps leave, if the first does not answer

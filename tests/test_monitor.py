@@ -17,7 +17,7 @@ from untrained import model_at
 
 import jaxbounds as jb
 from jaxbounds.array import put
-from jaxbounds.committed import Committed, write
+from jaxbounds.monitoring.committed import Committed, write
 from jaxbounds.pytree import in_float64
 
 N, D = 40, 6

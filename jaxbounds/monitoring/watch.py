@@ -8,10 +8,10 @@ import numpy as np
 from jaxbounds.bounds import bound
 from jaxbounds.certificates import Curvature
 from jaxbounds.changes import set_penalty
-from jaxbounds.committed import Committed
 from jaxbounds.host import HostMatrix, matrix_of
 from jaxbounds.matrix import as_matrix
 from jaxbounds.model import Model
+from jaxbounds.monitoring.committed import Committed
 from jaxbounds.problem import as_number
 from jaxbounds.rounding import down, growth, norm_down, norm_up, up
 

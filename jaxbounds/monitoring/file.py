@@ -10,11 +10,11 @@ from jaxbounds.host import HostMatrix
 from jaxbounds.kinds import Change
 from jaxbounds.matrix import Dense, Sparse, as_matrix
 from jaxbounds.model import Model
+from jaxbounds.monitoring.rebuilt import Rebuilt, host_data
+from jaxbounds.monitoring.watch import Watch
 from jaxbounds.penalties import Penalty
 from jaxbounds.problem import Problem, as_sample_weight, as_targets, as_vector
-from jaxbounds.rebuilt import Rebuilt, host_data
 from jaxbounds.storage import Reader, check_model, encode, has_functions
-from jaxbounds.watch import Watch
 
 _TABLE = ("target", "weight", "w", "alpha")
 

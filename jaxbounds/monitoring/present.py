@@ -6,14 +6,14 @@ from typing import Any
 import numpy as np
 
 from jaxbounds.array import to_host
-from jaxbounds.committed import Committed, committable
 from jaxbounds.host import HostMatrix
 from jaxbounds.kinds import AddColumns, AddRows, Change, Combined, RemoveColumns, RemoveRows, SetColumns, SetPenalty
 from jaxbounds.matrix import Matrix, as_matrix
 from jaxbounds.model import Model
-from jaxbounds.overlay import grown
-from jaxbounds.rebuilt import Rebuilt, host_data
-from jaxbounds.shadow import approach
+from jaxbounds.monitoring.committed import Committed, committable
+from jaxbounds.monitoring.overlay import grown
+from jaxbounds.monitoring.rebuilt import Rebuilt, host_data
+from jaxbounds.monitoring.shadow import approach
 
 _WHOLE = (SetColumns, AddColumns, RemoveColumns, SetPenalty)  # changes of more than some rows
 

@@ -36,7 +36,7 @@ from jaxbounds.model import (
     remember,
     score_pad,
 )
-from jaxbounds.overlay import Overlay, grown
+from jaxbounds.monitoring.overlay import Overlay, grown
 from jaxbounds.penalties import l2
 from jaxbounds.problem import Problem
 from jaxbounds.pytree import in_float64
