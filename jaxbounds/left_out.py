@@ -285,12 +285,21 @@ def _facts(model: Model, rows, lower, upper) -> Any:
     """((least, largest) mean loss, certain labels, whether they are right: +1, -1, or 0)."""
     loss, y = model.problem.loss, model.rows.target
     loss, y = (to_host(loss), np.asarray(y)[rows]) if on_host(model) else (loss, y[rows])
-    low, high = loss_range(loss, lower, upper, y)
+    falls = on_host(model) and loss.classification and bool(np.all(loss.domain(y)[0] >= 0))
+    low, high = (_range_of_falling if falls else loss_range)(loss, lower, upper, y)
     mean = _mean(low, -1.0), _mean(high, 1.0)
     if not loss.classification:
         return mean, None, None
     labels = xp.where(lower > 0, 1, xp.where(upper < 0, -1, 0)).astype(np.int32)
     return mean, labels, labels * y.astype(np.int32)
+
+
+def _range_of_falling(loss, lower, upper, y):
+    """`loss_range` of a loss of the margin that never rises (alpha >= 0): its values at the ends."""
+    least, most = loss.value(np.where(y > 0, upper, -lower), y), loss.value(np.where(y > 0, lower, -upper), y)
+    least, floor = least - 64 * U * np.abs(least) - TINY, 0.0 if loss.nonnegative else -np.inf
+    most = most + 64 * U * np.abs(most) + TINY
+    return np.where(least > floor, least, floor), np.where(np.isnan(most), np.inf, most)
 
 
 def _mean(values, direction: float):
