@@ -23,7 +23,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from jaxbounds import kinds
-from jaxbounds.array import put
+from jaxbounds.array import put, whole
 from jaxbounds.certificates.factor import Factor
 from jaxbounds.interfaces import Loss, Penalty
 from jaxbounds.matrix import Dense, Sparse, as_matrix
@@ -62,6 +62,8 @@ def encode(value: Any, name: str, arrays: dict[str, np.ndarray]) -> Any:
         csr = value.to_scipy()
         parts = {key: encode(getattr(csr, key), f"{name}.{key}", arrays) for key in ("data", "indices", "indptr")}
         return {"csr": parts, "shape": list(value.shape)}
+    if isinstance(value, Dense):
+        value = Dense(value.values)  # on whatever devices the rows were, they come back on one
     cls: Any = type(value)
     if _classes().get(cls.__name__) is cls:
         names = [field.name for field in dataclasses.fields(cls)]
@@ -250,7 +252,7 @@ def sync_folder(folder: str) -> None:
 def save_model(model: Model, path: str | os.PathLike[str], data: bool = True) -> None:
     """`Model.save`."""
     arrays: dict[str, np.ndarray] = {}
-    tree = encode(model if data else model.without_data(), "model", arrays)
+    tree = encode(whole(model if data else model.without_data()), "model", arrays)
     write_atomically(path, lambda file: pack(file, "model", tree, arrays))
 
 

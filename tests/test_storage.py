@@ -170,7 +170,7 @@ def test_what_this_version_does_not_know_is_refused(tmp_path, monkeypatch):
     attempt(lambda tree, _: tree["fields"].update(colour=1), "differs from this version's in colour")
     attempt(lambda tree, _: tree["fields"].pop("ref") and None, "differs from this version's in ref")
     attempt(lambda tree, _: {**tree, "class": "Popen"}, "unknown to this version")
-    attempt(lambda tree, _: {"class": "Dense", "fields": {"values": 1}}, "holds no model")
+    attempt(lambda tree, _: {"class": "Dense", "fields": {"values": 1, "shards": 1}}, "holds no model")
     attempt(lambda tree, arrays: arrays.update(more=np.ones(1)), "unknown arrays: more")
     attempt(lambda tree, arrays: arrays.update({"model.w": np.ones(D + 1)}), "is not an array of shape")
     attempt(lambda tree, arrays: arrays.update({"model.rows.score": np.ones(N, np.float32)}), "rows.score is not")
