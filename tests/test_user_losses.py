@@ -59,3 +59,12 @@ def test_functions_that_hold_tracers():
         slope = (ask(0.7 + 1e-4) - ask(0.7 - 1e-4)) / 2e-4
         np.testing.assert_allclose(jax.jacfwd(ask)(0.7), slope, rtol=1e-4)
         np.testing.assert_allclose(jax.grad(lambda t: ask(t)[0])(0.7), slope[0], rtol=1e-4)
+
+
+def tilted(s, y):
+    return 0.75 * jnp.logaddexp(0.0, -4.0 * (s - y)) + (s - y)
+
+
+def test_newton_steps_that_go_in_circles_are_bisected():
+    """The dual step of this loss once ended 5.75 away from its root."""
+    jb.testing.check_loss(jb.losses.from_score(tilted, smoothness=3.0))
