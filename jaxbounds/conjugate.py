@@ -226,20 +226,21 @@ def bracket(fn, target, steps: int = 64):
 def newton_root(fn, slope, lo, hi, x, steps: int = 16):
     """Root of an increasing fn in [lo, hi] by Newton steps guarded by bisection; the last step carries the gradient.
 
-    A Newton step must be half as long as the step before it, or the bracket is halved instead: steps may go in circles.
+    Steps that turn round must have halved the bracket since the last turn, or it is halved: they could go in circles.
     """
 
     def step(_, state):
-        lo, hi, x, length = state
+        lo, hi, x, side, width = state
         value = fn(x)
         lo, hi = xp.where(value <= 0, x, lo), xp.where(value >= 0, x, hi)
         new = x - value / slope(x)
         settled = xp.abs(new - x) <= 4 * U * xp.abs(x)
-        newton = (new > lo) & (new < hi) & (xp.abs(new - x) <= length / 2)
+        turned = xp.sign(value) * side < 0
+        newton = (new > lo) & (new < hi) & (~turned | (hi - lo <= width / 2))
         new = xp.where(settled, x, xp.where(newton, new, lo + (hi - lo) / 2))
-        return lo, hi, new, xp.where(settled, length, xp.abs(new - x))
+        return lo, hi, new, xp.sign(value), xp.where(turned, hi - lo, width)
 
-    frozen = stop_gradient((lo, hi, x, xp.full_like(x, xp.inf)))
+    frozen = stop_gradient((lo, hi, x, xp.zeros_like(x), xp.full_like(x, xp.inf)))
     x = stop_gradient(fori_loop(0, steps, step, frozen, lambda old, new: np.array_equal(old[2], new[2]))[2])
     return implicit(x, fn(x), slope(x))
 
