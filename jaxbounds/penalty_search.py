@@ -25,7 +25,7 @@ from jaxbounds.validation import error_rate, mean_loss
 
 _LEAST = 1e-12  # in log lambda: shorter pieces are not cut, nearer models not trained
 _ROUNDS = 12  # of cutting before the next point is refined, or the next model trained, in any case
-_SHARE = 0.5  # of the width of a piece's intervals; if more is left at its middle, cutting does not help
+_SHARE = 0.7  # of the width of a piece's intervals; if more is left at its middle, cutting does not help
 _WIDE = 1e100  # infinite widths count as this
 _GAIN, _LAST_GAIN = 0.5, 0.1  # of eps: what a new model must promise on the way, and at the end
 
@@ -220,7 +220,8 @@ class Search:
 
     def _to_cut(self, piece: Piece, eps: float) -> bool:
         """Whether its length is to blame for the bound of a piece, and it can be cut."""
-        return self.upper - piece.inside <= eps and piece.share <= _SHARE and self._long(piece)
+        enough = self.upper - piece.inside <= eps or not self.between.training.smooth  # such points are not refined
+        return enough and piece.share <= _SHARE and self._long(piece)
 
     def _long(self, piece: Piece) -> bool:
         """Whether the piece can be cut."""
