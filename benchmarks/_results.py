@@ -12,7 +12,7 @@ import sys
 
 from _record import HERE, RESULTS
 
-ORDER = ("paper", "tightness", "questions", "cases", "sweeps", "scaling", "products", "training", "mutation")
+ORDER = ("paper", "tightness", "questions", "labels", "cases", "sweeps", "scaling", "products", "training", "mutation")
 TARGET = HERE / "RESULTS.md"
 INTRODUCTION = """# Measured
 

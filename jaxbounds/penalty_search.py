@@ -25,7 +25,7 @@ from jaxbounds.validation import error_rate, mean_loss
 
 _LEAST = 1e-12  # in log lambda: shorter pieces are not cut, nearer models not trained
 _ROUNDS = 12  # of cutting before the next point is refined, or the next model trained, in any case
-_SHARE = 0.5  # of the width of a piece's intervals; if more is left at its middle, cutting does not help
+_SHARE = 0.7  # of the width of a piece's intervals; if more is left at its middle, cutting does not help
 _WIDE = 1e100  # infinite widths count as this
 _GAIN, _LAST_GAIN = 0.5, 0.1  # of eps: what a new model must promise on the way, and at the end
 
@@ -119,11 +119,12 @@ class Search:
     """Trained models, and pieces of the range with lower bounds of the validation measure.
 
     A piece whose bound is too low is cut if the bound at its middle alone would do, since then its length is to blame;
-    else the trial point is, and where no piece is left to cut the next model is trained.
+    else the trial point is. Where no piece is left to cut, the trial point that does worst takes Newton steps and joins
+    the nodes that trial points are interpolated from; where that was done, the next model is trained.
 
     Attributes:
         models, points: trained models and their (lambda, mu). measures: (lower, upper) of each.
-        pieces: what the range was cut into.
+        nodes: models and refined trial points, `n_refined` of them. pieces: what the range was cut into.
     """
 
     def __init__(self, problem: Problem, data: Data, test: HostMatrix, y_test, span: Range, measure: str, cells: int):
@@ -187,8 +188,11 @@ class Search:
             if len(self.models) >= max_models:
                 return Status.MAX_STEPS if low else Status.CONVERGED
             apart = self._apart(self.points, worst.middle)
-            if apart.min() <= _LEAST:
-                return Status.STALLED
+            if apart.min() <= _LEAST:  # its model is there, and not exact enough
+                if not self._long(worst):
+                    return Status.STALLED
+                self._bound([worst])
+                continue
             self._train(worst.middle, self.models[int(np.argmin(apart))], options)
             if callback is not None and callback(self._news()):
                 return Status.MAX_STEPS if low else Status.CONVERGED
@@ -216,8 +220,12 @@ class Search:
 
     def _to_cut(self, piece: Piece, eps: float) -> bool:
         """Whether its length is to blame for the bound of a piece, and it can be cut."""
-        to_blame = self.upper - piece.inside <= eps and piece.share <= _SHARE
-        return to_blame and np.max(self.span.length(piece.low, piece.high)) > _LEAST
+        enough = self.upper - piece.inside <= eps or not self.between.training.smooth  # such points are not refined
+        return enough and piece.share <= _SHARE and self._long(piece)
+
+    def _long(self, piece: Piece) -> bool:
+        """Whether the piece can be cut."""
+        return bool(np.max(self.span.length(piece.low, piece.high)) > _LEAST)
 
     def _news(self) -> dict:
         return {"n_trained": len(self.models), "penalty": self.models[-1].problem.penalty, "lower": self.lower,
