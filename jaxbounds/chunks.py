@@ -74,7 +74,7 @@ class Chunks:
 
     def at(self, idx, index):
         """The value at `index` of each owner in idx (in bounds), 0 where none is stored: bisection."""
-        width = self.data.shape[1]
+        width, index = self.data.shape[1], index.astype(np.int32)
         indices, values = self.indices.reshape(-1), self.data.reshape(-1)
         first, stop = self.start[idx] * width, self.start[idx + 1] * width  # fit in 32 bits, as all positions do
         longest = self.terms if uses_jax((first,)) else int(np.max(stop - first, initial=0))

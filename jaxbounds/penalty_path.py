@@ -201,7 +201,10 @@ def penalty_sweep(
         models = _models(model)
         loss = models[0].problem.loss
         changes: Any = each_penalty(checked_penalties(penalties))
-        matrix = rows_of(models[0], X_val, models[0].w.shape[0], on_host(models, changes, X_val), "X_val")
+        d = models[0].w.shape[0]
+        matrix = rows_of(models[0], X_val, d, on_host(models, changes, X_val), "X_val")
+        if matrix.shape[1] != d:
+            raise ValueError(f"X_val must have {d} columns like the training data, got {matrix.shape[1]}")
         y = as_targets(loss, y_val, matrix.shape[0], "y_val")
         lower, upper = -xp.inf, xp.inf
         for one in models:

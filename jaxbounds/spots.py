@@ -63,8 +63,8 @@ class Spots:
 def are_spots(model: Model, changes: Flat) -> bool:
     """Whether the candidates change single elements alone, and their penalty and data let `Spots` hold them."""
     (part, *more) = changes.flat
-    return (not more and isinstance(part, ch.SetElements) and model.data is not None and not model.problem.intercept
-            and scalar_l2(model.problem.penalty, 0))  # fmt: skip
+    return (not more and isinstance(part, ch.SetElements) and model.data is not None and model.inputs is None
+            and not model.problem.intercept and scalar_l2(model.problem.penalty, 0))  # fmt: skip
 
 
 def by_size(changes: Flat) -> list[tuple[Any, int]]:

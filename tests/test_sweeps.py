@@ -254,9 +254,9 @@ def test_the_accelerators_path_agrees_and_compiles_once(method, monkeypatch):
     for a, b in zip(facts(each), host, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4 if isinstance(method, jb.Partial) else 1e-9)
     np.testing.assert_allclose(each.w([0, 3]).upper, host_w, rtol=1e-4)
-    before = jb.sweeps._vmapped._cache_size()
+    before = jb.sweeps._map._cache_size()
     jb.bound_each(model, jb.each_row_removed(model, np.arange(9, 18)), X_TEST, method)
-    assert jb.sweeps._vmapped._cache_size() == before
+    assert jb.sweeps._map._cache_size() == before
 
 
 def test_vmap_and_jit_agree():
