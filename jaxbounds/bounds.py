@@ -12,7 +12,7 @@ from jaxbounds.array import on_host, put, to_host, xp
 from jaxbounds.batches import Flat
 from jaxbounds.certificates import Cached, Method
 from jaxbounds.certificates.unpenalised import certify_with_intercept, check_intercept
-from jaxbounds.classes import ClassModel
+from jaxbounds.classes import ClassModel, not_a_model
 from jaxbounds.display import html, text
 from jaxbounds.host import on_device
 from jaxbounds.inputs import numbered, rows_of
@@ -344,7 +344,7 @@ def bound(model: Model, change: Change, method: Method | None = None) -> Bounds:
     if isinstance(model, ClassModel):
         return model.bound(change, method)
     if not isinstance(model, Model):
-        raise TypeError(f"model must come from fit, got {type(model).__name__}")
+        raise TypeError(not_a_model(model))
     if not isinstance(change, Change):
         raise TypeError(f"change must come from set_rows, remove_rows, ..., combine; got {type(change).__name__}")
     change = numbered(model, change)

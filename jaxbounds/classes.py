@@ -24,6 +24,14 @@ class ClassModel(abc.ABC):
         """What `jb.refit` returns for this model."""
 
 
+def not_a_model(model: Any) -> str:
+    """What is wrong with an argument that should be a `Model`."""
+    said = f"model must come from fit, got {type(model).__name__}"
+    if not isinstance(model, ClassModel):
+        return said
+    return f"{said}: this takes two classes or regression; ask jb.bound(model, change), or one model a class"
+
+
 def as_classes(y: Any, n: int, classes: int | None = None, name: str = "y") -> Any:
     """Checked class numbers as float64; `classes` is how many there are, None for any."""
     if not is_traced(y):

@@ -11,6 +11,7 @@ from jaxbounds.bounds import check_method, published
 from jaxbounds.callbacks import on_the_host, own_functions
 from jaxbounds.certificates.left_out_moves import moves_of_tests, without_one
 from jaxbounds.certificates.row_changes import prepared
+from jaxbounds.classes import not_a_model
 from jaxbounds.host import HostMatrix, matrix_of
 from jaxbounds.model import Model, score_pad
 from jaxbounds.problem import as_targets
@@ -204,7 +205,7 @@ def rank_rows(
 def _left_out(model: Model, rows, keep_n: bool) -> tuple[Any, Any]:
     """(one change a row, the rows)."""
     if not isinstance(model, Model):
-        raise TypeError(f"model must come from fit, got {type(model).__name__}")
+        raise TypeError(not_a_model(model))
     if not isinstance(keep_n, bool):
         raise TypeError(f"keep_n must be True or False, got {keep_n!r}")
     if model.data is None:

@@ -12,6 +12,7 @@ from jaxbounds.callbacks import inside_trace, refuse_own_functions
 from jaxbounds.certificates import Cached, Method
 from jaxbounds.certificates.removed import ball_applies
 from jaxbounds.changes import check_distinct, check_index, remove_rows
+from jaxbounds.classes import not_a_model
 from jaxbounds.kinds import check_range
 from jaxbounds.left_out_scores import HOW, fold_scores, label_open, row_scores
 from jaxbounds.model import Model
@@ -316,7 +317,7 @@ def _mean(values, direction: float):
 def _checked(model, method, rows, keep_n: bool, resolve: bool, callback) -> tuple[np.ndarray, Method | None]:
     """Checked rows and method."""
     if not isinstance(model, Model):
-        raise TypeError(f"model must come from fit, got {type(model).__name__}")
+        raise TypeError(not_a_model(model))
     if is_traced(rows):
         raise TypeError("rows must be known outside jit: close over them, or take all rows")
     n = model.alpha.shape[0]

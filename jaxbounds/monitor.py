@@ -15,6 +15,7 @@ from jaxbounds.array import put
 from jaxbounds.bounds import Bounds, bound, check_method
 from jaxbounds.certificates import Cached, Curvature, Method, Pass
 from jaxbounds.changes import set_penalty
+from jaxbounds.classes import not_a_model
 from jaxbounds.kinds import AddColumns, Change
 from jaxbounds.model import Model
 from jaxbounds.monitoring.committed import Committed
@@ -83,7 +84,7 @@ class Monitor:
         methods: Sequence[Method] | None = None,
     ):
         if not isinstance(model, Model):
-            raise TypeError(f"model must come from fit, got {type(model).__name__}")
+            raise TypeError(not_a_model(model))
         if is_traced(model):
             raise TypeError("Monitor runs on the host; build it outside jit, vmap and grad")
         if model.data is None:

@@ -16,6 +16,7 @@ from jaxbounds.batches import Flat, added_columns, candidate, groups_of, size_of
 from jaxbounds.bounds import Bounds, bound, certify, check_method, intersect, labels_of, published, summary
 from jaxbounds.certificates import Cached, Method, Partial, Theorem1
 from jaxbounds.changes import set_penalty
+from jaxbounds.classes import not_a_model
 from jaxbounds.edit import prepare, scalar_l2
 from jaxbounds.host import HostMatrix
 from jaxbounds.inputs import rows_of
@@ -171,7 +172,7 @@ def bound_each(
         [0, 0]
     """
     if not isinstance(model, Model):
-        raise TypeError(f"model must come from fit, got {type(model).__name__}")
+        raise TypeError(not_a_model(model))
     if batch_size is not None and (not isinstance(batch_size, int | np.integer) or batch_size < 1):
         raise ValueError(f"batch_size must be a positive integer or None, got {batch_size!r}")
     size_of(changes)

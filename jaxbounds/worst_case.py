@@ -11,6 +11,7 @@ from jaxbounds.callbacks import on_the_host, refuse_own_functions
 from jaxbounds.certificates.any_rows import factors, metrics_of, moves
 from jaxbounds.certificates.metrics import blocks_of_tests
 from jaxbounds.certificates.row_changes import prepared, stored_scores
+from jaxbounds.classes import not_a_model
 from jaxbounds.model import Model
 from jaxbounds.pytree import in_float64, pytree
 
@@ -299,7 +300,7 @@ def _search(case, tests, most: int):
 def checked(model: Any, X_test, keep_n: bool, relabel: bool, name: str) -> Any:
     """The test rows; raises where no guarantee can be given."""
     if not isinstance(model, Model):
-        raise TypeError(f"model must come from fit, got {type(model).__name__}")
+        raise TypeError(not_a_model(model))
     if not isinstance(keep_n, bool):
         raise TypeError(f"keep_n must be True or False, got {keep_n!r}")
     problem = model.problem
@@ -332,7 +333,7 @@ def checked(model: Any, X_test, keep_n: bool, relabel: bool, name: str) -> Any:
 
 def count(model: Any, k, name: str) -> int:
     if not isinstance(model, Model):
-        raise TypeError(f"model must come from fit, got {type(model).__name__}")
+        raise TypeError(not_a_model(model))
     if isinstance(k, bool) or not isinstance(k, int | np.integer):
         raise TypeError(f"{name} must be a whole number (static under jit), got {k!r}")
     n = model.alpha.shape[0]

@@ -418,3 +418,10 @@ def test_labels_of_intervals():
     lower = np.array([[0.0, 2.0, -1.0], [0.0, 2.0, -1.0], [np.nan, 1.0, 0.0], [1.0, 1.0, 1.0], [-np.inf, 0.0, 1.0]])
     upper = np.array([[1.0, 3.0, 1.9], [1.0, 3.0, 2.0], [np.nan, 2.0, 0.5], [1.0, 1.0, 1.0], [np.inf, 0.5, 2.0]])
     assert class_labels(lower, upper).tolist() == [1, -1, -1, -1, -1]
+
+
+def test_questions_of_one_score_say_what_takes_several_classes():
+    X, y = np.eye(6), np.arange(6) % 3
+    model = jb.fit_one_vs_rest(jb.Problem(jb.losses.logistic(), jb.penalties.l2(0.1)), X, y)
+    with pytest.raises(TypeError, match="got OneVsRest: this takes two classes or regression"):
+        jb.leave_one_out(model)
