@@ -245,6 +245,17 @@ def newton_root(fn, slope, lo, hi, x, steps: int = 16):
     return implicit(x, fn(x), slope(x))
 
 
+def exact_step(dual, second, q, alpha, kappa, steps: int):
+    """m = q + kappa (dual(m) - alpha): where an exact dual step takes coordinate q, for dual = -f', second = f''."""
+
+    def residual(m):
+        return m - q + kappa * (alpha - dual(m))
+
+    first = residual(q)  # the residual grows at least like m, so the root is at most this far
+    lo, hi = xp.minimum(q, q - first), xp.maximum(q, q - first)
+    return newton_root(residual, lambda m: 1.0 + kappa * second(m), lo, hi, q, steps)
+
+
 def implicit(x, residual, slope):
     """x unchanged, with the gradient of the root of `residual` (implicit function theorem); none where slope is 0."""
     good = xp.isfinite(slope) & (slope > 0)

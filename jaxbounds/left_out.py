@@ -286,7 +286,9 @@ def _facts(model: Model, rows, lower, upper) -> Any:
     """((least, largest) mean loss, certain labels, whether they are right: +1, -1, or 0)."""
     loss, y = model.problem.loss, model.rows.target
     loss, y = (to_host(loss), np.asarray(y)[rows]) if on_host(model) else (loss, y[rows])
-    falls = on_host(model, lower, upper) and loss.classification and bool(np.all(loss.domain(y)[0] >= 0))
+    # a user's values may cancel: they keep the allowances of loss_range, which look at both ends
+    own = loss.classification and not loss.defined_by_ref and on_host(model, lower, upper)
+    falls = own and bool(np.all(loss.domain(y)[0] >= 0))
     low, high = (_range_of_falling if falls else loss_range)(loss, lower, upper, y)
     mean = _mean(low, -1.0), _mean(high, 1.0)
     if not loss.classification:

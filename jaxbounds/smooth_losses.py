@@ -3,7 +3,7 @@
 import jax
 
 from jaxbounds.array import xp
-from jaxbounds.conjugate import h, log1p, mean_decay, newton_root, parameter, sigmoid_pair, xlogx
+from jaxbounds.conjugate import exact_step, h, log1p, mean_decay, newton_root, parameter, sigmoid_pair, xlogx
 from jaxbounds.interfaces import Loss
 from jaxbounds.logistic import Logistic, chord, entropy
 from jaxbounds.pytree import is_traced, pytree
@@ -199,14 +199,7 @@ class Poisson(Loss):
         return low, xp.minimum(high, self.smoothness)
 
     def step_point(self, q, alpha, y, kappa):
-        def residual(m):
-            return m - q + kappa * (alpha - self.dual(m, y))
-
-        def slope(m):
-            return 1.0 + kappa * self.second(m, y)
-
-        first = residual(q)  # the residual grows at least like m, so the root is at most this far
-        return newton_root(residual, slope, xp.minimum(q, q - first), xp.maximum(q, q - first), q, steps=48)
+        return exact_step(lambda m: self.dual(m, y), lambda m: self.second(m, y), q, alpha, kappa, steps=48)
 
     def dual_step(self, q, alpha, y, kappa):
         return self.dual(self.step_point(q, alpha, y, kappa), y)

@@ -353,6 +353,8 @@ def _nothing(like):
 def _vmapped(model: Model, changes: Change, method: Method, about, question, batch_size: int):
     """question(bounds, about) of every change; candidates that are dealt among devices stay where they are."""
     dealt = next((leaf.sharding for leaf in jax.tree.leaves(changes) if is_spread(leaf)), None)
+    if is_spread(model.rows.score):  # whose data each device would otherwise copy whole
+        dealt = None
     if isinstance(dealt, NamedSharding) and dealt.spec and dealt.spec[0] is not None:
         return _map_on_devices(model, changes, method, about, question, batch_size, dealt.mesh, dealt.spec[0])
     return _map(model, changes, method, about, question, batch_size)

@@ -22,8 +22,8 @@ from jaxbounds.conjugate import (
     domain_ends,
     elementwise,
     enclosed_bound,
+    exact_step,
     implicit,
-    newton_root,
     parameter,
     parameters,
 )
@@ -130,14 +130,7 @@ class FunctionLoss(Loss):
         return sharpened(whole, slope, curvature, NOISE, q, lo, hi, y)
 
     def step_point(self, q, alpha, y, kappa):
-        def residual(m):
-            return m - q + kappa * (self._slope(m, y) + alpha)
-
-        def slope(m):
-            return 1.0 + kappa * self.second(m, y)
-
-        first = residual(q)  # the residual grows at least like m, so the root is at most this far
-        return newton_root(residual, slope, xp.minimum(q, q - first), xp.maximum(q, q - first), q, steps=32)
+        return exact_step(lambda m: -self._slope(m, y), lambda m: self.second(m, y), q, alpha, kappa, steps=32)
 
     def dual_step(self, q, alpha, y, kappa):
         return self.dual(self.step_point(q, alpha, y, kappa), y)

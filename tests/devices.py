@@ -62,6 +62,19 @@ CHANGES = {"elements": jb.set_elements([3, N - 1], [1, 2], 0.5), "removed": jb.r
            "column": jb.set_columns([2], np.zeros((N, 1)))}  # fmt: skip
 
 
+def assert_same(there, here, X_test):
+    """Coefficients, bounds, a batch and every row left out."""
+    close(there.w, here.w, "w")
+    for name, change in CHANGES.items():
+        a, b = jb.bound(there, change), jb.bound(here, change)
+        close(a.distance.upper, b.distance.upper, name)
+        close(a.scores(X_test).lower, b.scores(X_test).lower, name)
+    removed = jb.each_row_removed(here, np.arange(8))
+    close(jb.bound_each(there, removed).distance.upper, jb.bound_each(here, removed).distance.upper, "bound_each")
+    left = [jb.leave_one_out(each, jb.Cached()) for each in (there, here)]
+    close(left[0].scores.lower, left[1].scores.lower, "leave_one_out")
+
+
 def one():
     X, y, X_test = data()
     seen = {}
@@ -77,24 +90,17 @@ def one():
         X_dealt, y_dealt = jax.device_put(X, rows), jax.device_put(y, rows)
     there = jb.fit(PROBLEM, X_dealt, y_dealt, tol=1e-10)
     assert len(there.alpha.devices()) == len(there.data.matrix.values.devices()) == 4
-    close(there.w, here.w, "w")
     for name, (size, _, _) in alone.items():
         dealt, largest, reduces = seen[name][0]
         assert reduces, f"{name} reads its rows from one device"
         assert dealt <= 0.35 * size, f"{name}: {dealt} of {size} bytes a device"
-    for name, change in CHANGES.items():
-        a, b = jb.bound(there, change), jb.bound(here, change)
-        close(a.distance.upper, b.distance.upper, name)
-        close(a.scores(X_test).lower, b.scores(X_test).lower, name)
+    assert_same(there, here, X_test)
     removed = jb.each_row_removed(here, np.arange(8))
-    close(jb.bound_each(there, removed).distance.upper, jb.bound_each(here, removed).distance.upper, "bound_each")
     with jax.enable_x64(True):
         candidates = type(removed)(jax.device_put(np.asarray(removed.rows), rows))
     dealt = jb.bound_each(here, candidates, X_test)
     close(dealt.distance.upper, jb.bound_each(here, removed).distance.upper, "candidates on four devices")
     close(dealt.scores().lower, jb.bound_each(here, removed, X_test).scores().lower, "their scores")
-    left = [jb.leave_one_out(each, jb.Cached()) for each in (there, here)]
-    close(left[0].scores.lower, left[1].scores.lower, "leave_one_out")
     for name, found in seen.items():
         for _, largest, _ in found:
             assert largest <= 2 * N + 5 * D, f"{name} gathers {largest} numbers on one device"
@@ -118,15 +124,7 @@ def two(rank: int):
         X_dealt, y_dealt = (jax.make_array_from_process_local_data(rows, values[mine]) for values in (X, y))
     there, here = jb.fit(PROBLEM, X_dealt, y_dealt, tol=1e-10), jb.fit(PROBLEM, X, y, tol=1e-10)
     assert len(there.data.matrix.values.devices()) == 2
-    close(there.w, here.w, "w")
-    for name, change in CHANGES.items():
-        a, b = jb.bound(there, change), jb.bound(here, change)
-        close(a.distance.upper, b.distance.upper, name)
-        close(a.scores(X_test).lower, b.scores(X_test).lower, name)
-    removed = jb.each_row_removed(here, np.arange(8))
-    close(jb.bound_each(there, removed).distance.upper, jb.bound_each(here, removed).distance.upper, "bound_each")
-    left = [jb.leave_one_out(each, jb.Cached()) for each in (there, here)]
-    close(left[0].scores.lower, left[1].scores.lower, "leave_one_out")
+    assert_same(there, here, X_test)
     print("the same")
 
 

@@ -16,13 +16,13 @@ import numpy as np
 
 from jaxbounds.array import to_host
 from jaxbounds.certificates.leave_one_out import EXACT, SECOND_ORDER, WIDE
-from jaxbounds.certificates.left_out_intercept import intercept_applies
+from jaxbounds.certificates.left_out_intercept import intercept_applies, stored_slopes
 from jaxbounds.certificates.left_out_moves import local
 from jaxbounds.certificates.metrics import in_inverse
 from jaxbounds.certificates.row_changes import Case, gradient
 from jaxbounds.certificates.whitened import inverse
 from jaxbounds.host import host_matrix
-from jaxbounds.model import Model, coordinate_pad, lam_of, score_pad
+from jaxbounds.model import Model, score_pad
 from jaxbounds.pytree import in_float64
 from jaxbounds.rounding import TINY, U, growth, norm_up, up
 
@@ -55,17 +55,13 @@ def closed_scores(model: Model, rows, keep_n: bool) -> tuple[np.ndarray, np.ndar
     """
     here: Any = to_host(model)
     matrix: Any = host_matrix(here.data.matrix)
-    problem, loss, (n, d) = here.problem, here.problem.loss, matrix.shape
-    y, c, memory, lip = here.data.target, here.data.weight, here.rows, float(loss.smoothness) * (1 + 8 * U)
-    ridge = np.asarray(lam_of(problem.penalty, d), np.float64)
-    ridge = ridge * (1 if problem.scale == "sum" else n if keep_n else n - 1)
+    loss, (n, d) = here.problem.loss, matrix.shape
+    y, c, memory = here.data.target, here.data.weight, here.rows
     X = matrix.values if isinstance(matrix.values, np.ndarray) else matrix.values.toarray()
     X, w = X.astype(np.float64), here.w.astype(np.float64)
 
-    q = loss.coordinate(memory.score, y)
-    pad, second = coordinate_pad(q, score_pad(memory.score_abs, here.row_terms)), loss.second(q, y)
-    p, a = -c * loss.orientation(y) * loss.dual(q, y), c * second
-    p_pad, M = up(c * lip * pad + 20 * U * np.abs(p)) + TINY, float(np.sum(a)) * (1 - growth(n + 8))
+    ridge, _, q, pad, p, p_pad, a = stored_slopes(here, keep_n)
+    M = float(np.sum(a)) * (1 - growth(n + 8))
     lower, upper, how = np.full(rows.size, -np.inf), np.full(rows.size, np.inf), np.full(rows.size, WIDE, np.int8)
     if not M > 0:
         return lower, upper, how
@@ -80,8 +76,8 @@ def closed_scores(model: Model, rows, keep_n: bool) -> tuple[np.ndarray, np.ndar
     if inv is None:
         return lower, upper, how
     case = Case(
-        loss, rows_and_one, y, c, q, pad, second, -p, p_pad, p_pad, np.append(w, here.intercept), ridge, f, 0.0, none,
-        0.0, False, False, 0.0, 0.0, True,
+        loss, rows_and_one, y, c, q, pad, loss.second(q, y), -p, p_pad, p_pad, np.append(w, here.intercept), ridge, f,
+        0.0, none, 0.0, False, False, 0.0, 0.0, True,
     )  # fmt: skip
     found: Any = local(case, in_inverse(case, inv, np.zeros(0, int)))
     kappa, kappa_pad, grown, nu, theta, rho = (values[rows] for values in found)

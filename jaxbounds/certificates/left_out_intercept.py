@@ -48,6 +48,21 @@ def intercept_applies(model: Model) -> bool:
     return problem.intercept and problem.penalty.quadratic and known and model.data is not None
 
 
+def stored_slopes(model: Any, keep_n: bool):
+    """(ridge, lip, q, pad, p, p_pad, a): p_i = c_i l'_i and a_i = c_i l''_i at the stored scores, c the sample weights.
+
+    ridge (d,) is lam in the same units, lip >= l'', and the pads bound what the coordinates q and p are off by.
+    """
+    problem, memory, loss = model.problem, model.rows, model.problem.loss
+    n, y, c = memory.score.size, model.data.target, model.data.weight
+    ridge = np.asarray(lam_of(problem.penalty, model.w.size), np.float64)
+    ridge = ridge * (1 if problem.scale == "sum" else n if keep_n else n - 1)
+    lip, q = float(loss.smoothness) * (1 + 8 * U), loss.coordinate(memory.score, y)
+    pad = coordinate_pad(q, score_pad(memory.score_abs, model.row_terms))
+    p, a = -c * loss.orientation(y) * loss.dual(q, y), c * loss.second(q, y)
+    return ridge, lip, q, pad, p, up(c * lip * pad + 20 * U * np.abs(p)) + TINY, a
+
+
 @in_float64
 def intercept_scores(model: Model, rows, keep_n: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(lower, upper) of x_k.w + b without row k, and where a bound that looks at all rows again may be tighter.
@@ -68,17 +83,9 @@ def intercept_scores(model: Model, rows, keep_n: bool) -> tuple[np.ndarray, np.n
     """
     here: Any = to_host(model)
     matrix: Any = host_matrix(here.data.matrix)
-    problem, loss, (n, d) = here.problem, here.problem.loss, matrix.shape
-    y, c, memory = here.data.target, here.data.weight, here.rows
-    ridge = np.asarray(lam_of(problem.penalty, d), np.float64)
-    ridge = ridge * (1 if problem.scale == "sum" else n if keep_n else n - 1)
-    X, w, lip, terms = matrix.values.astype(np.float64), here.w.astype(np.float64), float(loss.smoothness), 2 * d + 32
-    lip = lip * (1 + 8 * U)
-
-    q = loss.coordinate(memory.score, y)
-    pad = coordinate_pad(q, score_pad(memory.score_abs, here.row_terms))
-    p, a = -c * loss.orientation(y) * loss.dual(q, y), c * loss.second(q, y)
-    p_pad = up(c * lip * pad + 20 * U * np.abs(p)) + TINY
+    loss, (n, d), c, memory = here.problem.loss, matrix.shape, here.data.weight, here.rows
+    X, w, terms = matrix.values.astype(np.float64), here.w.astype(np.float64), 2 * d + 32
+    ridge, lip, q, pad, p, p_pad, a = stored_slopes(here, keep_n)
     M, G_b = float(np.sum(a)), float(np.sum(p))
     M_off, G_b_off = growth(n + 8) * M, growth(n + 8) * float(np.sum(np.abs(p))) + float(up(np.sum(p_pad), n))
 
