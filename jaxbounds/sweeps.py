@@ -147,6 +147,9 @@ def bound_each(
     order; `Partial` to 1e-4, its inner solvers stop early) and depend on no other candidate, nor on `batch_size`.
     Many changes of single elements (L2 with one lam; 32,768 elements or more, no X) run in a program that is compiled
     once for each loss and number of elements, in a second or two: the rest is NumPy and compiles nothing.
+    Changes of single elements count each element as a row and a column of its own, so that their allowances for
+    rounding are larger than `bound`'s where elements share a row (distances by up to 1e-5 of their lower ends), and
+    their last bit may depend on whether all candidates have as many elements.
     Inside jit, vmap and grad, and on accelerators, `bound` is vmapped.
 
     Args:
