@@ -16,6 +16,7 @@ from jaxbounds.batches import Flat
 from jaxbounds.host import HostMatrix, matrix_of
 from jaxbounds.kinds import AddRows, Change, Combined, SetColumns, SetElements, SetRows
 from jaxbounds.matrix import Dense, Matrix, Sparse, as_matrix
+from jaxbounds.messages import few
 from jaxbounds.names import frame_columns, resolved
 from jaxbounds.pytree import is_traced, pytree, static
 
@@ -46,6 +47,19 @@ class Inputs:
     names: tuple[str, ...] | None = static(default=None)
     classes: tuple | None = static(default=None)
 
+    def check(self, d: int) -> None:
+        """Raise unless these can be the inputs of a model of d columns; for what is read from files."""
+        vectors, width = [np.asarray(vector) for vector in self.vectors], self.width + int(self.constant is not None)
+        fine = (
+            isinstance(self.width, int) and isinstance(self.constant, float | None) and width <= d
+            and len(vectors) == len(self.steps) and set(self.steps) <= set(_STEPS)
+            and all(v.shape == (self.width,) and v.dtype == np.float64 and np.all(np.isfinite(v)) for v in vectors)
+            and all(isinstance(word, str) for words in (self.names, self.classes) for word in words or ())
+            and (self.names is None or len(self.names) == self.width)
+        )  # fmt: skip
+        if not fine:
+            raise ValueError("its inputs (scaler, names of columns and labels) do not fit its columns")
+
     def rows(self, X: Any, width: int, host: bool, name: str) -> Matrix | HostMatrix:
         """The user's rows as a matrix of the model; `width` counts the model's columns and the added ones.
 
@@ -67,7 +81,7 @@ class Inputs:
         names = self.names or ()
         missing = sorted(set(names) - set(order))
         if missing:
-            raise ValueError(f"{name} lacks the columns {missing} of the training data")
+            raise ValueError(f"{name} lacks the columns {few(missing)} of the training data")
         return (*names, *(column for column in order if column not in names))
 
     def part(self, part: Any) -> Any:

@@ -15,6 +15,7 @@ from jaxbounds.changes import check_distinct, check_index, remove_rows
 from jaxbounds.classes import not_a_model
 from jaxbounds.kinds import check_range
 from jaxbounds.left_out_scores import HOW, fold_scores, label_open, row_scores
+from jaxbounds.messages import brief
 from jaxbounds.model import Model
 from jaxbounds.problem import as_number
 from jaxbounds.pytree import in_float64, is_traced, pytree
@@ -231,7 +232,7 @@ def find_label_errors(
     if threshold is not None:
         threshold = float(as_number(threshold, "threshold"))
     if not classification and (threshold is None or threshold < 0):
-        raise ValueError(f"threshold must be a finite number >= 0 in units of the target, got {threshold!r}")
+        raise ValueError(f"threshold must be a finite number >= 0 in units of the target, got {brief(threshold)}")
 
     def margins(lower, upper, rows):
         """(least, largest) disagreement beyond what is allowed."""
@@ -329,9 +330,9 @@ def _checked(model, method, rows, keep_n: bool, resolve: bool, callback) -> tupl
         check_method(method, model.problem, remove_rows([0]))
     for name, flag in (("keep_n", keep_n), ("resolve", resolve)):
         if not isinstance(flag, bool | np.bool_):
-            raise TypeError(f"{name} must be True or False, got {flag!r}")
+            raise TypeError(f"{name} must be True or False, got {brief(flag)}")
     if callback is not None and not callable(callback):
-        raise TypeError(f"callback must be a function of one dict, got {callback!r}")
+        raise TypeError(f"callback must be a function of one dict, got {brief(callback)}")
     if (is_traced(model) or inside_trace()) and (resolve or callback is not None):
         raise TypeError("resolve and callback retrain or report on the host; leave them out inside jit")
     refuse_own_functions(model.problem, "leaving rows out", model)

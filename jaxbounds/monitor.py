@@ -17,6 +17,7 @@ from jaxbounds.certificates import Cached, Curvature, Method, Pass
 from jaxbounds.changes import set_penalty
 from jaxbounds.classes import not_a_model
 from jaxbounds.kinds import AddColumns, Change
+from jaxbounds.messages import brief
 from jaxbounds.model import Model
 from jaxbounds.monitoring.committed import Committed
 from jaxbounds.monitoring.file import Saved, described, logged, reader_of, restored
@@ -373,5 +374,5 @@ class Monitor:
 
 def _flag(retrain: Any) -> bool:
     if not isinstance(retrain, bool):
-        raise TypeError(f"retrain must be True or False, got {retrain!r}")
+        raise TypeError(f"retrain must be True or False, got {brief(retrain)}")
     return retrain

@@ -13,6 +13,7 @@ from jaxbounds.classes import ClassModel, argmax, as_classes
 from jaxbounds.host import HostMatrix, host_matrix, matrix_of
 from jaxbounds.kinds import Change
 from jaxbounds.matrix import Matrix, as_matrix
+from jaxbounds.messages import brief
 from jaxbounds.model import Data, lam_of, score_pad, spectral_bound
 from jaxbounds.problem import Problem, as_sample_weight
 from jaxbounds.pytree import in_float64, is_traced, pytree, static
@@ -76,6 +77,10 @@ class MultinomialModel(ClassModel):
         """The class with the largest score: (m,) int32."""
         return argmax(self.scores(X))
 
+    def without_data(self) -> "MultinomialModel":
+        """Raises ValueError: no softmax bound works without the training rows."""
+        raise ValueError("bounds of a softmax model need its training data; keep them, as save(path, data=True) does")
+
     def bound(self, change: Change, method: Any = None):
         """See `jb.bound`; methods are `Cached()` and `Pass()`."""
         from jaxbounds.certificates.multinomial import bound_multinomial
@@ -124,7 +129,7 @@ def check_multinomial(problem: Problem) -> None:
             "X, with a small lam of its own (l2 takes a vector) if it should hardly be penalised"
         )
     if problem.scale not in ("mean", "sum"):
-        raise ValueError(f'scale must be "mean" or "sum", got {problem.scale!r}')
+        raise ValueError(f'scale must be "mean" or "sum", got {brief(problem.scale)}')
 
 
 def metric(penalty: Any, d: int):

@@ -14,7 +14,8 @@ from jaxbounds.monitoring.rebuilt import Rebuilt, host_data
 from jaxbounds.monitoring.watch import Watch
 from jaxbounds.penalties import Penalty
 from jaxbounds.problem import Problem, as_sample_weight, as_targets, as_vector
-from jaxbounds.storage import Reader, check_model, encode, has_functions
+from jaxbounds.storage import Reader, encode, has_functions
+from jaxbounds.stored import check_model
 
 _TABLE = ("target", "weight", "w", "alpha")
 
@@ -107,8 +108,7 @@ def restored(content: dict[str, Any], arrays: dict[str, np.ndarray], problem: Pr
         if rows.shape != (labels.shape[0], d):
             raise ValueError("holds X_watch of another shape")
         watch = Watch(content["theta"], HostMatrix(rows), labels, float(content["reach"]))
-    if set(arrays) != reader.used:
-        raise ValueError(f"holds unknown arrays: {', '.join(sorted(set(arrays) - reader.used))}")
+    reader.check_all_used()
     return Saved(
         model, now, numbers, watch, following, int(content["number"]), content["retrain"], content["identity"],
         content["logged"], content["trail"],
