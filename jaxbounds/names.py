@@ -1,6 +1,6 @@
 """Columns and labels by name: changes that wait for a model that knows the names."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,23 @@ def frame_columns(X: Any) -> tuple[str, ...] | None:
         return None
     names = tuple(columns)
     return names if names and all(isinstance(name, str) for name in names) else None
+
+
+@dataclass(frozen=True, eq=False)
+class NamedRows:
+    """The rows of a data frame, copied: as much of one as `Inputs.rows` reads by name."""
+
+    values: np.ndarray
+    columns: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __array__(self, dtype=None, copy=None):
+        return np.asarray(self.values, dtype)
+
+    def __getitem__(self, names):
+        return NamedRows(self.values[:, [self.columns.index(name) for name in names]], tuple(names))
 
 
 def text(values: Any) -> tuple[str, ...] | None:

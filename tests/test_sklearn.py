@@ -384,7 +384,9 @@ THREE = np.array(["ant", "bee", "cow"])[np.argmax(X[:, :3] + NOISE, axis=1)]
 SEVERAL = {
     "svc": svc(C=0.5, fit_intercept=True, class_weight={"bee": 3.0, "cow": 0.5}),
     "svc_hinge": svc(C=0.2, loss="hinge", class_weight="balanced"),
-    "ridge": RidgeClassifier(alpha=2.0, class_weight="balanced"),
+    "svc_plain": svc(C=0.5, fit_intercept=True),
+    "ridge": RidgeClassifier(alpha=2.0),
+    "ridge_balanced": RidgeClassifier(alpha=2.0, class_weight="balanced"),
     "one_vs_rest": OneVsRestClassifier(logistic(C=0.5, fit_intercept=True, **NEWTON)),
     "one_vs_rest_balanced": OneVsRestClassifier(svc(C=0.5, fit_intercept=True, class_weight="balanced")),
 }
@@ -402,7 +404,7 @@ def test_several_classes_one_against_the_rest(name):
     change = jb.combine(jb.remove_rows([4]), jb.set_targets([7, 8], ["cow", "ant"]), jb.set_rows([1], X[[2]], ["bee"]))
     numbers = jb.combine(jb.remove_rows([4]), jb.set_targets([7, 8], [2, 0]), jb.set_rows([1], X[[2]], [1]))
     retrained = np.asarray(jb.refit(model, change, tol=1e-12).scores(X))
-    if getattr(estimator, "estimator", estimator).class_weight != "balanced":  # these weights would be others
+    if getattr(estimator, "estimator", estimator).class_weight is None:  # those weights would follow the labels
         moved, words, kept = X.copy(), THREE.copy(), np.arange(N) != 4
         moved[1], words[[7, 8, 1]] = X[2], ["cow", "ant", "bee"]
         truth = clone(estimator).fit(moved[kept], words[kept]).decision_function(X)

@@ -188,8 +188,8 @@ def _of_one_vs_rest(estimator: Any, whole: Any, first, X, y, sample_weight) -> A
             raise ValueError(f"estimator: class {cut(str(estimator.classes_[k]))} holds all rows or none, so that "
                              "nothing was fitted for it; fit on data of every class")  # fmt: skip
         if not hasattr(one, "classes_"):
-            raise ValueError("estimator: this OneVsRestClassifier has regressors, whose targets are 0 and 1; a class and "
-                             "the rest are -1 and +1 here: fit it with a classifier")  # fmt: skip
+            raise ValueError("estimator: this OneVsRestClassifier has regressors, whose targets are 0 and 1; a class "
+                             "and the rest are -1 and +1 here: fit it with a classifier")  # fmt: skip
     names, steps, width = getattr(whole, "feature_names_in_", None), scaling(first), as_matrix(X).shape[1]
     X = _in_order(X, names)
     rows = whole[:-1].transform(X) if first else X
