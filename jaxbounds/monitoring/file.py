@@ -7,6 +7,7 @@ import numpy as np
 
 from jaxbounds.array import put
 from jaxbounds.host import HostMatrix
+from jaxbounds.inputs import Inputs
 from jaxbounds.kinds import Change
 from jaxbounds.matrix import Dense, Sparse, as_matrix
 from jaxbounds.model import Model
@@ -28,6 +29,7 @@ class Saved:
     table: Rebuilt
     numbers: np.ndarray
     watch: Watch
+    inputs: Inputs | None
     next: int
     number: int
     retrain: bool
@@ -52,6 +54,7 @@ def described(saved: Saved) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         "X_watch": None if watch.X is None else encode(as_matrix(watch.X.values), "X_watch", arrays),
         "labels": encode(watch.labels, "labels", arrays),
         "reach": watch.reach,
+        "inputs": encode(saved.inputs, "inputs", arrays),
     }
     if has_functions(content["penalty"]):
         if table.problem.penalty is not saved.model.problem.penalty:
@@ -99,6 +102,11 @@ def restored(content: dict[str, Any], arrays: dict[str, np.ndarray], problem: Pr
     rising = numbers.shape == (n,) and numbers.dtype == np.int64 and (np.diff(numbers, prepend=-1) > 0).all()
     if not rising or numbers[-1] >= following:
         raise ValueError("holds impossible row numbers")
+    inputs = reader.decode(content.get("inputs"))  # files of earlier versions have none
+    if inputs is not None:
+        if not isinstance(inputs, Inputs):
+            raise ValueError("holds no inputs")
+        inputs.check(d)
     kept = replace(model.problem, penalty=penalty)
     now = Rebuilt(kept, X, count=int(content["count"]), gone_sq=float(content["gone_sq"]), **table)
     watch = Watch(content["theta"], None)
@@ -110,8 +118,8 @@ def restored(content: dict[str, Any], arrays: dict[str, np.ndarray], problem: Pr
         watch = Watch(content["theta"], HostMatrix(rows), labels, float(content["reach"]))
     reader.check_all_used()
     return Saved(
-        model, now, numbers, watch, following, int(content["number"]), content["retrain"], content["identity"],
-        content["logged"], content["trail"],
+        model, now, numbers, watch, put(inputs), following, int(content["number"]), content["retrain"],
+        content["identity"], content["logged"], content["trail"],
     )  # fmt: skip
 
 
