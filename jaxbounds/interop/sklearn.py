@@ -205,7 +205,7 @@ def _of_one_vs_rest(estimator: Any, whole: Any, first, X, y, sample_weight) -> A
     return _reading(models, steps, width, None if own is None else own.constant, names, estimator.classes_)
 
 
-def _same_matrix(data: Any, first: Data) -> Data:
+def _same_matrix(data: Any, first: Any) -> Data:
     """The data with the matrix of others where it is the same."""
     return replace(data, matrix=first.matrix) if equal(data.matrix, first.matrix) else data
 
