@@ -66,22 +66,29 @@ def from_sklearn(estimator: Any, X, y, sample_weight=None) -> Model:
     If it was fitted on a data frame, changes may name columns, `jb.set_columns(["age"], ...)`, and frames are read by
     name. If its classes are text, so may be the new labels of a change; `labels` still answers +1, -1 and 0.
 
+    Of more than two classes those that are one against the rest become an `OneVsRest`: LinearSVC, RidgeClassifier,
+    SGDClassifier, and OneVsRestClassifier of anything above that has two classes, with or without scalers. Targets and
+    labels are then positions in classes_. LogisticRegression minimises the softmax loss instead, C P(w) with
+    P = sum_i c_i log sum_k exp(s_ik - s_iy) + ||W||^2/(2C): with an L2 penalty and fit_intercept=False it becomes a
+    `MultinomialModel`; with a free intercept no bound is known.
+
     Args:
         estimator: a fitted LogisticRegression, LinearSVC, LinearSVR, Ridge, RidgeClassifier, HuberRegressor, Lasso,
-            ElasticNet, SGDClassifier or SGDRegressor (not a subclass of one), a BoundedClassifier or BoundedRegressor
-            of `jaxbounds.sklearn`, or a pipeline of scalers and one of them.
+            ElasticNet, SGDClassifier, SGDRegressor or OneVsRestClassifier (not a subclass of one), a BoundedClassifier
+            or BoundedRegressor of `jaxbounds.sklearn`, or a pipeline of scalers and one of them.
         X: (n, d) the data it was fitted on, of any kind that `fit` takes, or a data frame; float32 stays float32.
         y: (n,) the targets it was fitted on, in its own labels: classes_[0] becomes -1, classes_[1] becomes +1.
         sample_weight: (n,) the positive weights it was fitted with, None if it had none.
 
     Returns:
-        Model with the estimator's coefficients, in the dtype of the data.
+        Model with the estimator's coefficients, in the dtype of the data; OneVsRest or MultinomialModel for more than
+        two classes.
 
     Raises:
         TypeError: another kind of estimator; the message says what to pass instead.
         ValueError: the estimator is not fitted, an option has no exact translation (no penalty, positive=True,
-            several classes or targets, a loss with a kink and a free intercept, a step that is not a scaler), or the
-            data do not fit it.
+            several targets, softmax with a free intercept, a loss with a kink and a free intercept, a step that is not
+            a scaler), or the data do not fit it.
         ImportError: scikit-learn is not installed.
 
     Example:
