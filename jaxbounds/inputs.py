@@ -194,7 +194,7 @@ def read(model: Any, change: Any) -> Any:
 
 
 def _inputs_of(model: Any) -> Inputs | None:
-    """Models of several classes have none."""
+    """One-vs-rest leaves them to its models."""
     return getattr(model, "inputs", None)
 
 

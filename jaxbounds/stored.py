@@ -67,10 +67,7 @@ def check_model(model: Model) -> None:
         shapes["v_pad"] = (d,)
         for field in dataclasses.fields(Factor):
             _check_array(getattr(factor, field.name), f"factor.{field.name}", shapes.get(field.name, ()))
-    if model.inputs is not None:
-        if not isinstance(model.inputs, Inputs):
-            raise ValueError("its inputs are none")
-        model.inputs.check(d)
+    _check_inputs(model.inputs, d)
     _check_primal(model, n)
 
 
@@ -78,6 +75,13 @@ def _check_penalty(problem: Problem, d: int) -> None:
     for leaf in jax.tree.leaves(problem.penalty):
         if np.ndim(leaf) > 1 or (np.ndim(leaf) == 1 and leaf.shape[0] != d):
             raise ValueError(f"its penalty has a parameter of shape {np.shape(leaf)}")
+
+
+def _check_inputs(inputs: Any, d: int) -> None:
+    if inputs is not None and not isinstance(inputs, Inputs):
+        raise ValueError("its inputs are none")
+    if inputs is not None:
+        inputs.check(d)
 
 
 def _check_data(data: Any, n: int, d: int) -> None:
@@ -121,6 +125,7 @@ def _check_multinomial(model: MultinomialModel) -> None:
         raise ValueError("its row_terms or its data are missing")
     _check_penalty(problem, d)
     _check_data(model.data, n, d)
+    _check_inputs(model.inputs, d)
     if not np.isin(model.target, np.arange(K)).all():
         raise ValueError("its target is not one of the classes")
     with np.errstate(all="ignore"):

@@ -152,6 +152,9 @@ def test_models_of_several_classes_come_back(tmp_path, X):
     same(jb.load(path), many.without_data())
     with pytest.raises(ValueError, match="need its training data"):
         soft.save(path, data=False)
+    read = replace(soft, inputs=Inputs((), (), D, names=tuple("abcde"), classes=("x", "y", "z")))
+    read.save(tmp_path / "read")
+    same(jb.load(tmp_path / "read"), read)
     same(jb.load(path), many.without_data())  # the old file stays
 
 

@@ -16,7 +16,7 @@ from jaxbounds.interop.scalers import scaling
 from jaxbounds.matrix import Matrix, as_matrix
 from jaxbounds.messages import cut, few
 from jaxbounds.model import Data, Model, best_intercept, remember
-from jaxbounds.multinomial import MultinomialModel, remember_multinomial
+from jaxbounds.multinomial import remember_multinomial
 from jaxbounds.one_vs_rest import OneVsRest
 from jaxbounds.problem import Problem, as_sample_weight, as_targets, as_vector, first_bad
 from jaxbounds.pytree import in_float64
@@ -113,7 +113,7 @@ def from_sklearn(estimator: Any, X, y, sample_weight=None) -> Model:
     translate = _translation(estimator)
     several = len(getattr(estimator, "classes_", ())) > 2
     if several and _is_sklearns(estimator, "LogisticRegression"):
-        return _of_softmax(estimator, first, X, y, sample_weight)  # type: ignore[return-value]
+        return _of_softmax(estimator, whole, first, X, y, sample_weight)
     objective = translate(estimator)
     problem, kind = objective.problem, type(estimator).__name__
     if several and objective.several is None:
@@ -155,7 +155,7 @@ def _kept(estimator: Any, problem: Problem, matrix: Matrix, w, y, weight) -> Mod
     return remember(problem, data, w, alpha, status=_status(estimator), n_steps=_n_steps(estimator), b=b)
 
 
-def _reading(models: list[Model], steps, width: int, constant, names, classes) -> Any:
+def _reading(models: list[Any], steps, width: int, constant, names, classes) -> Any:
     """The model, or OneVsRest of several, that reads rows and changes as the estimator's user writes them."""
     words = None if classes is None or not all(isinstance(c, str) for c in classes) else tuple(map(str, classes))
     if steps or constant is not None or names is not None or words is not None:
@@ -166,21 +166,21 @@ def _reading(models: list[Model], steps, width: int, constant, names, classes) -
     return models[0] if len(models) == 1 else OneVsRest(tuple(models))
 
 
-def _of_softmax(estimator: Any, first, X, y, sample_weight) -> MultinomialModel:
+def _of_softmax(estimator: Any, whole: Any, first, X, y, sample_weight) -> Any:
     """The model of a LogisticRegression of more than two classes."""
-    problem = softmax_problem(estimator)
-    if first:
-        raise ValueError("estimator: a pipeline that ends in a LogisticRegression of more than two classes cannot be "
-                         "followed through its first steps; transform X with them, pipeline[:-1].transform(X), and "
-                         "pass the last one, pipeline[-1], or fit a OneVsRestClassifier")  # fmt: skip
-    matrix = as_matrix(_in_order(X, getattr(estimator, "feature_names_in_", None)))
-    n, d = matrix.shape
-    coef, code = _coefficients(estimator, len(estimator.classes_), d), _codes(estimator, y, n)
+    problem, names = softmax_problem(estimator), getattr(whole, "feature_names_in_", None)
+    steps, d = scaling(first), as_matrix(X).shape[1]
+    coef = _coefficients(estimator, len(estimator.classes_), d)
+    X = _in_order(X, names)
+    matrix = as_matrix(whole[:-1].transform(X) if first else X)
+    n = matrix.shape[0]
+    code = _codes(estimator, y, n)
     factor = _class_weights(estimator, y, sample_weight, True)
     weight = as_sample_weight(sample_weight, n) * factor[code]
     data = put(Data(matrix, code.astype(np.float64), as_sample_weight(weight, n, "sample_weight times class_weight")))
     w = put(coef.astype(matrix.dtype))
-    return remember_multinomial(problem, data, w, _status(estimator), _n_steps(estimator))
+    model = remember_multinomial(problem, data, w, _status(estimator), _n_steps(estimator))
+    return _reading([model], steps, d, None, names, estimator.classes_)
 
 
 def _of_one_vs_rest(estimator: Any, whole: Any, first, X, y, sample_weight) -> Any:
