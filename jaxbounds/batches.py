@@ -27,7 +27,7 @@ from jaxbounds.kinds import (
 )
 from jaxbounds.matrix import Dense, Sparse, as_matrix
 from jaxbounds.model import Model
-from jaxbounds.names import Named
+from jaxbounds.names import Named, resolved
 from jaxbounds.penalties import Penalty
 from jaxbounds.pytree import in_float64, is_traced, pytree, static
 
@@ -172,18 +172,19 @@ def _lay(changes: list[Change], members) -> Flat:
     return Flat(tuple(flat), tuple(owners), np.asarray(members), len(changes))
 
 
-def stack(changes) -> Any:
+def stack(changes, model: Model | None = None) -> Any:
     """Many changes for `bound_each`.
 
     Args:
         changes: a sequence of changes. Equal kinds and shapes give a change whose arrays have a leading axis, which
             `jax.vmap` takes too; anything else a `ChangeBatch`.
+        model: whose names of columns and labels are meant, where changes hold names.
 
     Returns:
         a change with a leading axis, or a ChangeBatch.
 
     Raises:
-        TypeError: an item is not a change. ValueError: there is none.
+        TypeError: an item is not a change. ValueError: there is none, or it holds names that nobody knows.
 
     Example:
         >>> import jaxbounds as jb
@@ -197,7 +198,11 @@ def stack(changes) -> Any:
         if not isinstance(change, Change):
             raise TypeError(f"changes[{k}] is not a change, got {type(change).__name__}")
         if any(isinstance(part, Named) for part in change.parts()):
-            raise ValueError(f"changes[{k}] has names of columns or labels; in a batch pass numbers and arrays")
+            if model is None:
+                raise ValueError(f"changes[{k}] has names of columns or labels; say whose they are, "
+                                 "stack(changes, model), or pass numbers and arrays")  # fmt: skip
+            inputs = getattr(model, "inputs", None)
+            changes[k] = resolved(change, *((None, None) if inputs is None else (inputs.names, inputs.classes)))
     structures = {jax.tree.structure(change) for change in changes}
     shapes = {tuple((np.shape(x), x.dtype) for x in jax.tree.leaves(change)) for change in changes}
     if len(structures) == len(shapes) == 1:

@@ -10,6 +10,7 @@ from jaxbounds.array import put
 from jaxbounds.bounds import publish
 from jaxbounds.host import matrix_of
 from jaxbounds.matrix import as_matrix
+from jaxbounds.messages import brief
 from jaxbounds.model import Data, Model
 from jaxbounds.penalties import L2, ElasticNet, Penalty, elastic_net, l2
 from jaxbounds.penalty_search import Range, Search
@@ -131,23 +132,23 @@ def best_penalty(
         raise TypeError(f"problem must be a jb.Problem or a trained model, got {type(problem).__name__}")
     problem.check()
     if measure not in ("error", "loss"):
-        raise ValueError(f'measure must be "error" or "loss", got {measure!r}')
+        raise ValueError(f'measure must be "error" or "loss", got {brief(measure)}')
     if measure == "error" and not problem.loss.classification:
         raise ValueError(f'{problem.loss.name} has no labels to get wrong; use measure="loss"')
     if callback is not None and not callable(callback):
-        raise TypeError(f"callback must be a function of one dict, got {callback!r}")
+        raise TypeError(f"callback must be a function of one dict, got {brief(callback)}")
     if "warm_start" in options:
         raise TypeError("best_penalty has no warm_start, since each model starts at its neighbour: give the trained "
                         "model in place of the problem")  # fmt: skip
     unknown = sorted(set(options) - {"tol", "solver", "max_steps"})
     if unknown:
-        raise TypeError(f"best_penalty has no option {unknown[0]!r}; of fit it takes tol, solver and max_steps")
+        raise TypeError(f"best_penalty has no option {brief(unknown[0])}; of fit it takes tol, solver and max_steps")
     eps_value = float(as_number(eps, "eps"))
     if eps_value < 0:
         raise ValueError(f"eps = {eps} must not be negative")
     for name, value, least in (("max_models", max_models, 4), ("cells", cells, 1)):
         if not isinstance(value, int | np.integer) or value < least:
-            raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
+            raise ValueError(f"{name} must be an integer of at least {least}, got {brief(value)}")
     matrix = as_matrix(X)
     test: Any = matrix_of(X_val, True, "X_val")
     n, d = matrix.shape

@@ -21,6 +21,7 @@ from jaxbounds.kinds import (
     check_shape,
 )
 from jaxbounds.matrix import Matrix, as_matrix
+from jaxbounds.messages import brief
 from jaxbounds.names import named, text
 from jaxbounds.penalties import Penalty
 from jaxbounds.problem import as_sample_weight, as_vector
@@ -83,7 +84,7 @@ def _numbered(values, distinct: bool = True):
     different = tuple(dict.fromkeys(names))
     if distinct and len(different) < len(names):
         k = next(k for k, name in enumerate(names) if name in names[:k])
-        raise ValueError(f"cols[{k}] = {names[k]!r} is repeated; name each only once")
+        raise ValueError(f"cols[{k}] = {brief(names[k])} is repeated; name each only once")
     return np.array([different.index(name) for name in names], np.int32), different
 
 

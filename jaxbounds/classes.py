@@ -23,6 +23,16 @@ class ClassModel(abc.ABC):
     def refit(self, change: Change, **options) -> Any:
         """What `jb.refit` returns for this model."""
 
+    @abc.abstractmethod
+    def without_data(self) -> Any:
+        """The model without its data matrix."""
+
+    def save(self, path, data: bool = True) -> None:
+        """See `Model.save`; `jb.load` reads it back."""
+        from jaxbounds.storage import save_model  # it needs every class that a model is made of
+
+        save_model(self, path, data)
+
 
 def not_a_model(model: Any) -> str:
     """What is wrong with an argument that should be a `Model`."""

@@ -16,6 +16,7 @@ from jaxbounds.host import host_matrix
 from jaxbounds.inputs import rows_of
 from jaxbounds.kinds import SetPenalty
 from jaxbounds.matrix import as_matrix
+from jaxbounds.messages import brief
 from jaxbounds.model import Model
 from jaxbounds.path_family import family_of, path_scores
 from jaxbounds.penalties import L1, L2, LQ, ElasticNet, Penalty, elastic_net, l1, l2, lq
@@ -115,7 +116,7 @@ def fit_path(
     if is_traced(problem, X, y, penalties, options):
         raise TypeError("fit_path runs on the host; inside jit, vmap or grad use fit")
     if callback is not None and not callable(callback):
-        raise TypeError(f"callback must be a function of one dict, got {callback!r}")
+        raise TypeError(f"callback must be a function of one dict, got {brief(callback)}")
     models: list[Model] = []
     wanted, matrix = each_of(penalties), as_matrix(X)
     for k, penalty in enumerate(wanted):
@@ -148,7 +149,7 @@ def checked_penalties(penalties) -> Penalty | list:
         return penalties
     remedy = "write [jb.penalties.l2(lam) for lam in lams]"
     if isinstance(penalties, str) or np.ndim(penalties) == 0 and not hasattr(penalties, "__iter__"):
-        raise TypeError(f"penalties must be a sequence of penalties, got {penalties!r}; {remedy}")
+        raise TypeError(f"penalties must be a sequence of penalties, got {brief(penalties)}; {remedy}")
     penalties = list(penalties)
     if not penalties:
         raise ValueError(f"penalties is empty; pass at least one: {remedy}")

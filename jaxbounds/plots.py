@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from jaxbounds.messages import brief
+
 _SHADES = ("#dfeaf5", "#b5d0e8", "#84b1d9", "#5a92c6")
 
 
@@ -52,7 +54,7 @@ def bounds_over_retrained(bounds: Any, retrained: Any, *, before: Any = None, ax
     for name, (lower, upper) in bands.items():
         if truth.ndim != 1 or lower.shape != truth.shape or upper.shape != truth.shape:
             raise ValueError(
-                f"bounds and retrained must have one common shape (m,): {name!r} has {lower.shape} and "
+                f"bounds and retrained must have one common shape (m,): {brief(name)} has {lower.shape} and "
                 f"{upper.shape}, retrained has {truth.shape}"
             )
     order = np.argsort(truth, kind="stable")
@@ -175,7 +177,7 @@ def determination_rate(x: Any, labels: Mapping[str, Any], *, ax: Any = None) -> 
     ax, x = _axes(ax), np.asarray(x, np.float64)
     for name, found in labels.items():
         if len(found) != x.size:
-            raise ValueError(f"labels must have one array for each of the {x.size} x; {name!r} has {len(found)}")
+            raise ValueError(f"labels must have one array for each of the {x.size} x; {brief(name)} has {len(found)}")
         ax.plot(x, [np.mean(np.asarray(each) != 0) for each in found], ".-", markersize=5, label=name)
     ax.set(xscale="log", ylabel="share of labels decided", ylim=(-0.02, 1.02))
     ax.legend(frameon=False, fontsize="small")

@@ -9,6 +9,7 @@ from jaxbounds.array import is_spread, on_host, put, to_host, xp
 from jaxbounds.host import HostMatrix, matrix_of
 from jaxbounds.losses import Loss
 from jaxbounds.matrix import Matrix
+from jaxbounds.messages import brief, cut
 from jaxbounds.penalties import Penalty
 from jaxbounds.pytree import in_float64, is_traced, pytree, static
 from jaxbounds.softmax import Softmax
@@ -125,9 +126,9 @@ class Problem:
         if not isinstance(self.penalty, Penalty):
             raise TypeError(f"penalty must come from jb.penalties, got {type(self.penalty).__name__}")
         if self.scale not in ("mean", "sum"):
-            raise ValueError(f'scale must be "mean" or "sum", got {self.scale!r}')
+            raise ValueError(f'scale must be "mean" or "sum", got {brief(self.scale)}')
         if not isinstance(self.intercept, bool):
-            raise TypeError(f"intercept must be True or False, got {self.intercept!r}")
+            raise TypeError(f"intercept must be True or False, got {brief(self.intercept)}")
         if self.loss.smoothness is None and self.penalty.strong_convexity is None:
             raise ValueError(
                 f"neither property holds: the loss {self.loss.name} is not smooth (property A) and the penalty "
@@ -227,4 +228,4 @@ def first_bad(mask, array, name, what, remedy):
     if mask.any():
         i = tuple(int(k) for k in np.argwhere(mask)[0])
         where = f"{name}[{', '.join(map(str, i))}]" if i else name
-        raise ValueError(f"{where} = {array[i]} {what}; {remedy}")
+        raise ValueError(f"{where} = {cut(str(array[i]))} {what}; {remedy}")

@@ -13,6 +13,7 @@ from jaxbounds.certificates import Method
 from jaxbounds.changes import set_penalty
 from jaxbounds.inputs import Inputs
 from jaxbounds.kinds import Change, Combined
+from jaxbounds.messages import brief, few
 from jaxbounds.names import Named, resolved
 from jaxbounds.problem import Problem
 from jaxbounds.solvers.fit import FitWarning, fit
@@ -108,14 +109,14 @@ class _Bounded(BaseEstimator):
         """min over w, b of sum_i c_i l(x_i.w + b, y_i) + alpha R(w)."""
         loss = choices.get(self.loss) if isinstance(self.loss, str) else self.loss
         if loss is None:
-            raise ValueError(f"loss must be one of {sorted(choices)} or one of jb.losses, got {self.loss!r}")
+            raise ValueError(f"loss must be one of {sorted(choices)} or one of jb.losses, got {brief(self.loss)}")
         penalty = self.penalty
         if isinstance(penalty, str):
             if penalty not in ("l2", "l1", "elastic_net"):
-                raise ValueError(f"penalty must be l2, l1, elastic_net or one of jb.penalties, got {self.penalty!r}")
+                raise ValueError(f"penalty must be l2, l1, elastic_net or one of jb.penalties, got {brief(penalty)}")
             ratio = {"l2": 0.0, "l1": 1.0}.get(penalty, self.l1_ratio)
             if not 0 <= ratio <= 1:
-                raise ValueError(f"l1_ratio must lie in [0, 1], got {self.l1_ratio!r}")
+                raise ValueError(f"l1_ratio must lie in [0, 1], got {brief(self.l1_ratio)}")
             if ratio == 0:
                 penalty = penalties.l2(self.alpha)
             elif ratio == 1:
@@ -229,7 +230,7 @@ class BoundedClassifier(ClassifierMixin, _Bounded):
         self.classes_, codes = np.unique(y, return_inverse=True)
         if len(np.unique(codes[weight > 0])) < 2:
             only = self.classes_[codes[weight > 0][0]]
-            raise ValueError(f"y needs at least two classes, and it has 1 class: {only!r}")
+            raise ValueError(f"y needs at least two classes, and it has 1 class: {brief(only)}")
         if self.class_weight is not None:
             weight = weight * compute_class_weight(self.class_weight, classes=self.classes_, y=y)[codes]
         smoothed = losses.smoothed_hinge(1.0)
@@ -264,8 +265,9 @@ class BoundedClassifier(ClassifierMixin, _Bounded):
             target = np.asarray(part.labels)[target.astype(int)]
         for k, label in enumerate(target.tolist()):
             if label not in self.classes_.tolist():
-                raise ValueError(f"y_new[{k}] = {label!r} is not one of the classes {self.classes_.tolist()}; a new "
-                                 "class needs a new fit")  # fmt: skip
+                known = few(self.classes_.tolist())
+                raise ValueError(f"y_new[{k}] = {brief(label)} is not one of the classes {known}; a new class needs a "
+                                 "new fit")  # fmt: skip
         inner = put(replace(inner, target=np.where(target == positive, 1.0, -1.0)))
         return replace(part, change=inner, labels=None) if isinstance(part, Named) else inner
 

@@ -22,6 +22,7 @@ from jaxbounds.host import HostMatrix
 from jaxbounds.inputs import rows_of
 from jaxbounds.kinds import AddColumns, Change, SetElements, SetPenalty
 from jaxbounds.matrix import Matrix
+from jaxbounds.messages import brief
 from jaxbounds.model import Model
 from jaxbounds.penalties import Penalty
 from jaxbounds.projected import ProjectedRows, project
@@ -177,7 +178,7 @@ def bound_each(
     if not isinstance(model, Model):
         raise TypeError(not_a_model(model))
     if batch_size is not None and (not isinstance(batch_size, int | np.integer) or batch_size < 1):
-        raise ValueError(f"batch_size must be a positive integer or None, got {batch_size!r}")
+        raise ValueError(f"batch_size must be a positive integer or None, got {brief(batch_size)}")
     size_of(changes)
     method = check_method(Cached() if method is None else method, model.problem)
     matrix = None if X is None else _test_rows(model, changes, X)

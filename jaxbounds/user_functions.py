@@ -28,6 +28,7 @@ from jaxbounds.conjugate import (
     parameters,
 )
 from jaxbounds.interfaces import Loss, Penalty
+from jaxbounds.messages import brief
 from jaxbounds.pytree import pytree, static
 from jaxbounds.rounding import U
 from jaxbounds.secant import sharpened
@@ -372,5 +373,5 @@ def from_function(
     if strong_convexity is not None:
         strong_convexity = parameter("strong_convexity", strong_convexity, max_ndim=1)
     if not isinstance(smooth, bool):
-        raise TypeError(f"smooth must be True or False, got {smooth!r}")
+        raise TypeError(f"smooth must be True or False, got {brief(smooth)}")
     return FunctionPenalty(strong_convexity, params, psi_j, derivative, second, conjugate, smooth)

@@ -20,6 +20,7 @@ from jaxbounds.certificates.ledger import take
 from jaxbounds.certificates.renewed import NewProblem
 from jaxbounds.edit import Edit, scalar_l2
 from jaxbounds.host import HostMatrix, host_matrix
+from jaxbounds.messages import brief
 from jaxbounds.model import Model, lam_of
 from jaxbounds.problem import Problem
 from jaxbounds.pytree import in_float64, pytree
@@ -51,7 +52,7 @@ def check_factor(problem: Problem) -> None:
     if problem.loss.smoothness is None:
         raise ValueError(f"a factor needs a smooth loss (property A), and {problem.loss.name} is not")
     if not scalar_l2(problem.penalty, 0):
-        raise ValueError(f"a factor needs an L2 penalty with one lam, and the penalty is {problem.penalty!r}")
+        raise ValueError(f"a factor needs an L2 penalty with one lam, and the penalty is {brief(problem.penalty)}")
     if problem.intercept:
         raise ValueError("no factor is stored for problems with an unpenalised intercept; use Curvature() without it")
 

@@ -9,6 +9,7 @@ from jaxbounds.certificates.partial import Partial, primal_step
 from jaxbounds.certificates.region import Method
 from jaxbounds.certificates.renewed import Gradient, NewProblem, old_w, renew
 from jaxbounds.certificates.steps import cg_step
+from jaxbounds.messages import brief
 from jaxbounds.pytree import pytree, static
 from jaxbounds.rounding import TINY, U, down, norm_up, root, up
 
@@ -40,7 +41,7 @@ class Pass(Method):
 
     def check(self, problem):
         if not isinstance(self.cg_steps, int) or self.cg_steps < 1:
-            raise ValueError(f"cg_steps must be a positive integer, got {self.cg_steps!r}")
+            raise ValueError(f"cg_steps must be a positive integer, got {brief(self.cg_steps)}")
         need_smooth(problem, "Pass")
         if problem.penalty.strong_convexity is None:
             raise ValueError(

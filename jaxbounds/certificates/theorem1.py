@@ -6,6 +6,7 @@ from typing import Literal
 from jaxbounds.certificates.four_point import region
 from jaxbounds.certificates.ledger import Ledger
 from jaxbounds.certificates.region import Method
+from jaxbounds.messages import brief
 from jaxbounds.pytree import pytree, static
 
 
@@ -31,7 +32,7 @@ class Theorem1(Method):
 
     def check(self, problem):
         if self.case not in (None, "i", "ii", "iii"):
-            raise ValueError(f'case must be "i", "ii", "iii" or None, got {self.case!r}')
+            raise ValueError(f'case must be "i", "ii", "iii" or None, got {brief(self.case)}')
         if self.case in ("i", "iii") and problem.loss.smoothness is None:
             raise ValueError(f"case ({self.case}) needs a smooth loss (property A), and {problem.loss.name} is not")
         if self.case in ("ii", "iii") and problem.penalty.strong_convexity is None:

@@ -17,6 +17,7 @@ from jaxbounds.edit import bucket, prepare
 from jaxbounds.inputs import read
 from jaxbounds.kinds import Change
 from jaxbounds.matrix import Dense, Matrix, as_matrix
+from jaxbounds.messages import brief
 from jaxbounds.model import Data, Model, best_intercept, remember
 from jaxbounds.penalties import Penalty
 from jaxbounds.problem import Problem, as_sample_weight, as_targets, as_vector
@@ -189,11 +190,11 @@ def _check_intercept(problem: Problem) -> None:
 
 def _check_options(tol, max_steps, callback) -> None:
     if not (np.ndim(tol) == 0 and np.asarray(tol).dtype.kind in "iuf" and np.isfinite(tol) and tol > 0):
-        raise ValueError(f"tol must be a positive number, got {tol!r}")
+        raise ValueError(f"tol must be a positive number, got {brief(tol)}")
     if max_steps is not None and not (np.asarray(max_steps).dtype.kind in "iu" and max_steps >= 0):
-        raise ValueError(f"max_steps must be a whole number of steps or None, got {max_steps!r}")
+        raise ValueError(f"max_steps must be a whole number of steps or None, got {brief(max_steps)}")
     if callback is not None and not callable(callback):
-        raise TypeError(f"callback must be a function of one dict, got {callback!r}")
+        raise TypeError(f"callback must be a function of one dict, got {brief(callback)}")
 
 
 def _check_parameters(penalty: Penalty, d: int) -> None:

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from jaxbounds.messages import brief
 from jaxbounds.pytree import pytree, static
 from jaxbounds.solvers.base import Solver, require_smooth
 from jaxbounds.solvers.common import Progress, Solution, Task, primal_point
@@ -68,7 +69,7 @@ class Optax(Solver):
                 f"{type(self.transformation).__name__}"
             )
         if not isinstance(self.updates, int) or self.updates < 1:
-            raise ValueError(f"Optax needs a positive whole number of updates, got {self.updates!r}")
+            raise ValueError(f"Optax needs a positive whole number of updates, got {brief(self.updates)}")
         require_smooth(self, loss)
         if not penalty.smooth:
             raise ValueError(f"Optax needs a smooth penalty, and {penalty.name} is not; use ProximalGradient")
