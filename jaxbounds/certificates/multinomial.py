@@ -43,6 +43,7 @@ from jaxbounds.problem import Problem
 from jaxbounds.pytree import in_float64, pytree
 from jaxbounds.rounding import TINY, U, down, growth, root, up
 from jaxbounds.status import Status
+from jaxbounds.wording import touched
 
 _GAMMA = 2.0  # the loss is 1/2-smooth
 
@@ -83,8 +84,10 @@ def bound_multinomial(model: MultinomialModel, change: Change, method: Any = Non
             check_multinomial(Problem(model.problem.loss, part.penalty, model.problem.scale))  # type: ignore[arg-type]
     steps = method.cg_steps if isinstance(method, Pass) else 0
     if on_host(model, change):
-        return put(certify(to_host(model), to_host(change), steps))
-    return _certify_jit(model, change, steps)
+        found = put(certify(to_host(model), to_host(change), steps))
+    else:
+        found = _certify_jit(model, change, steps)
+    return dataclasses.replace(found, touched=touched(change), method=method)
 
 
 def certify(model: MultinomialModel, change: Change, steps: int) -> MultinomialBounds:
