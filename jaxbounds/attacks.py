@@ -11,6 +11,7 @@ from jaxbounds.bounds import Interval, bound
 from jaxbounds.certificates.any_rows import metrics_of
 from jaxbounds.certificates.row_changes import prepared
 from jaxbounds.changes import remove_rows, set_penalty, set_targets
+from jaxbounds.display import shown
 from jaxbounds.host import HostMatrix
 from jaxbounds.model import Model
 from jaxbounds.pytree import in_float64, is_traced
@@ -24,6 +25,7 @@ _ROUNDS = 8  # times that the effects are computed afresh, at the model retraine
 
 
 @dataclass(frozen=True, eq=False)
+@shown
 class Attack:
     """The rows found for one test row, and what retraining without them (or with their labels flipped) gives.
 

@@ -11,9 +11,10 @@ import numpy as np
 from jaxbounds.array import on_host, put, to_host, xp
 from jaxbounds.batches import Flat
 from jaxbounds.certificates import Cached, Method
+from jaxbounds.certificates.fallback import fallback
 from jaxbounds.certificates.unpenalised import certify_with_intercept, check_intercept
 from jaxbounds.classes import ClassModel, not_a_model
-from jaxbounds.display import html, text
+from jaxbounds.display import shown
 from jaxbounds.host import on_device
 from jaxbounds.inputs import numbered, rows_of
 from jaxbounds.kinds import Change, SetPenalty
@@ -21,6 +22,7 @@ from jaxbounds.model import Model
 from jaxbounds.problem import Problem
 from jaxbounds.pytree import in_float64, is_traced, pytree, reduce
 from jaxbounds.status import Status
+from jaxbounds.wording import touched
 
 P = ParamSpec("P")
 
@@ -83,6 +85,7 @@ def labels_of(lower, upper):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
+@shown
 class Bounds:
     """Guaranteed intervals for the model that retraining on the changed data would give.
 
@@ -93,6 +96,8 @@ class Bounds:
         radius: upper bound of ||w_new - centre||_2 (inf if the penalty is not strongly convex).
         dual_radius: upper bound of ||alpha_new - centre||_C (inf if the loss is not smooth).
         status: int32; `jb.Status(code).advice` says what it means.
+        fallback: int32, 0 unless the method found nothing of its own: 1 if Cached answered for it, 2 if Partial did.
+        method: the method asked for. touched: how many rows, columns and elements the change set, added and removed.
 
     Example:
         >>> import numpy as np, jaxbounds as jb
@@ -109,6 +114,9 @@ class Bounds:
     radius: Any
     dual_radius: Any
     status: Any
+    fallback: Any = None
+    touched: Any = None  # (kinds,) int32, see `wording.touched`
+    method: Any = None
 
     @published
     def w(self, j=None):
@@ -233,7 +241,6 @@ def _flatten(bounds: Bounds):
 
 jax.tree_util.register_pytree_node(Bounds, _flatten, lambda _, children: Bounds(*children))
 Bounds.__reduce__ = reduce  # type: ignore[method-assign]
-Bounds.__repr__, Bounds._repr_html_ = text, html  # type: ignore[attr-defined]
 
 
 def _evaluate(bounds: Bounds, what: str, *args):
@@ -271,7 +278,7 @@ def certify(method: Method, model: Model, change: Change | Flat):
         parts = certify_with_intercept(method, model, change)
     else:
         parts = method.certify(model, method.edits(model, change))
-    return parts, *summary(parts)
+    return parts, *summary(parts), fallback(method, model.problem, parts)
 
 
 def summary(parts):
@@ -355,4 +362,4 @@ def bound(model: Model, change: Change, method: Method | None = None) -> Bounds:
         parts, *summary = certify(method, *to_host((model, change)))
     else:
         parts, *summary = _certify_jit(method, model, change)
-    return Bounds(model, parts, *put(summary))
+    return Bounds(model, parts, *put(summary), touched=touched(change), method=method)

@@ -12,7 +12,7 @@ from jaxbounds.bounds import Bounds, Interval, bound, labels_of, problem_after
 from jaxbounds.certificates import Cached, Curvature, Method, Partial, Pass, SelfConcordant
 from jaxbounds.changes import set_penalty
 from jaxbounds.classes import ClassModel
-from jaxbounds.display import html, text
+from jaxbounds.display import shown
 from jaxbounds.host import HostMatrix, matrix_of
 from jaxbounds.inputs import numbered, rows_of
 from jaxbounds.kinds import Change
@@ -38,6 +38,7 @@ class Question:
 
 
 @dataclass(frozen=True, eq=False)
+@shown
 class Reply:
     """The answer as far as it is certain, and how far from certain the rest is.
 
@@ -55,6 +56,7 @@ class Reply:
 
 
 @dataclass(frozen=True, eq=False)
+@shown
 class LabelsKnown(Question):
     """Which labels will the retrained model give? Answered when at least a fraction of them is certain.
 
@@ -93,6 +95,7 @@ class LabelsKnown(Question):
 
 
 @dataclass(frozen=True, eq=False)
+@shown
 class DistanceBelow(Question):
     """Will the retrained coefficients be closer than theta to the old ones? Yes and no are both certified.
 
@@ -123,6 +126,7 @@ class DistanceBelow(Question):
 
 
 @dataclass(frozen=True, eq=False)
+@shown
 class Step:
     """One rung that was tried.
 
@@ -140,6 +144,7 @@ class Step:
 
 
 @dataclass(frozen=True, eq=False)
+@shown
 class Decision:
     """The answer to a question, and how it was found.
 
@@ -159,7 +164,6 @@ class Decision:
     status: str
 
 
-Decision.__repr__, Decision._repr_html_ = text, html  # type: ignore[attr-defined]
 _SECONDS: dict[str, float] = {}  # past seconds of a unit of work, by rung
 
 
@@ -247,6 +251,7 @@ def _skip(method: Method, later, model: Model, reply: Reply) -> bool:
 
 
 @dataclass(frozen=True, eq=False)
+@shown
 class Retrained:
     """Bounds around a retrained model, in the old model's numbering."""
 

@@ -11,10 +11,12 @@ import numpy as np
 import scipy.sparse as sp
 
 from jaxbounds.array import on_host
+from jaxbounds.display import shown
 from jaxbounds.matrix import Matrix, as_matrix
 
 
 @dataclass(frozen=True)
+@shown
 class HostMatrix:
     """A data matrix on the host: an ndarray or a CSR array, with the same protocol as Dense and Sparse."""
 

@@ -16,6 +16,7 @@ from jaxbounds.bounds import Bounds, bound, check_method
 from jaxbounds.certificates import Cached, Curvature, Method, Pass
 from jaxbounds.changes import set_penalty
 from jaxbounds.classes import not_a_model
+from jaxbounds.display import counted
 from jaxbounds.inputs import Inputs, read
 from jaxbounds.kinds import AddColumns, Change
 from jaxbounds.messages import brief
@@ -370,9 +371,14 @@ class Monitor:
                 self._journal.close()
 
     def __repr__(self) -> str:
+        pushes = f"{counted(self._present.alive, 'row')}, {counted(self._number, 'push')}"
         last = self._trail[-1] if self._trail else None
-        said = "" if last is None or last["op"] != "push" else f", certified: {last['answer']} ({last['method']})"
-        return f"Monitor({self._present.alive} rows, {self._number} pushes{said})"
+        if last is None:
+            return f"Monitor({pushes})"
+        if last["op"] == "refit":
+            return f"Monitor({pushes}, retrained on these rows)"
+        certified = "undecided" if last["answer"] is None else last["answer"]
+        return f"Monitor({pushes}, certified: {certified} ({last['method']}))"
 
     def __enter__(self) -> "Monitor":
         return self

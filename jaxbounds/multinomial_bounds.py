@@ -26,6 +26,7 @@ class MultinomialBounds:
         gap: upper bound of the new duality gap at the old coefficients.
         radius: upper bound of ||W_new - centre||_F. dual_radius: of the dual variables' distance, in the norm of c.
         status: int32; `jb.Status(code).advice` says what it means.
+        method: the method asked for. touched: how many rows, columns and elements the change set, added and removed.
 
     Example:
         >>> import numpy as np, jaxbounds as jb
@@ -45,6 +46,8 @@ class MultinomialBounds:
     dual_radius: Any
     status: Any
     inputs: Any = None  # of the model, as its rows are written
+    touched: Any = None  # (kinds,) int32 sizes of the change, see `wording.touched`
+    method: Any = None
 
     @published
     def w(self):

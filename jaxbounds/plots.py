@@ -8,6 +8,8 @@ import numpy as np
 from jaxbounds.messages import brief
 
 _SHADES = ("#dfeaf5", "#b5d0e8", "#84b1d9", "#5a92c6")
+_LINE = 1.0  # points of outline, so that a band of no width is still a line
+_TICKS = 6  # most labels on a logarithmic axis
 
 
 def _axes(ax: Any) -> Any:
@@ -19,6 +21,24 @@ def _axes(ax: Any) -> Any:
     except ImportError as error:
         raise ImportError("a figure needs matplotlib: pip install 'jaxbounds[plot]'") from error
     return plt.subplots(figsize=(7.0, 4.0), layout="constrained")[1]
+
+
+def _log_axis(ax: Any, x: np.ndarray) -> None:
+    """Powers of ten, or where they are fewer than two a few of the points themselves, far enough apart to be read."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    ax.set_xscale("log")
+    ax.xaxis.set_minor_formatter(NullFormatter())
+    points = np.unique(x[np.isfinite(x) & (x > 0)])
+    if points.size and np.floor(np.log10(points[-1])) - np.ceil(np.log10(points[0])) < 1:
+        apart = np.log(points[-1] / points[0]) / _TICKS
+        kept = [points[0]]
+        for point in points[1:]:
+            if np.log(point / kept[-1]) >= apart:
+                kept.append(point)
+        ax.set_xticks(kept, [f"{point:.3g}" for point in kept])
+    else:
+        ax.xaxis.set_major_locator(LogLocator(numticks=_TICKS))
 
 
 def bounds_over_retrained(bounds: Any, retrained: Any, *, before: Any = None, ax: Any = None) -> Any:
@@ -64,7 +84,8 @@ def bounds_over_retrained(bounds: Any, retrained: Any, *, before: Any = None, ax
     for depth, name in enumerate(sorted(bands, key=lambda name: -widths[name])):
         lower, upper = bands[name]
         shade = _SHADES[min(depth, len(_SHADES) - 1)]
-        band = ax.bar(place, (upper - lower)[order], 1.0, lower[order], color=shade, linewidth=0, label=name)
+        outline = {"edgecolor": shade, "linewidth": _LINE}
+        band = ax.bar(place, (upper - lower)[order], 1.0, lower[order], color=shade, label=name, **outline)
         handles.append(band)
     if before is not None:
         old = np.asarray(before, np.float64)
@@ -107,10 +128,12 @@ def band_over_lam(lam: Any, band: Any, *, retrained: Any = None, ax: Any = None)
         if values.ndim != 1 or values.shape != lam.shape:
             raise ValueError(f"lam, the band and retrained must have one common shape (L,): {name} has {values.shape}")
     order = np.argsort(lam, kind="stable")
-    ax.fill_between(lam[order], lower[order], upper[order], color=_SHADES[1], linewidth=0, label="certain to be within")
+    band = lam[order], lower[order], upper[order]
+    ax.fill_between(*band, color=_SHADES[1], linewidth=_LINE, label="certain to be within")
     if retrained is not None:
         ax.plot(lam[order], shapes["retrained"][order], ".", color="black", markersize=3.5, label="retrained")
-    ax.set(xscale="log", xlabel="lam")
+    _log_axis(ax, lam)
+    ax.set(xlabel="lam")
     ax.legend(frameon=False, fontsize="small")
     return ax
 
@@ -179,6 +202,7 @@ def determination_rate(x: Any, labels: Mapping[str, Any], *, ax: Any = None) -> 
         if len(found) != x.size:
             raise ValueError(f"labels must have one array for each of the {x.size} x; {brief(name)} has {len(found)}")
         ax.plot(x, [np.mean(np.asarray(each) != 0) for each in found], ".-", markersize=5, label=name)
-    ax.set(xscale="log", ylabel="share of labels decided", ylim=(-0.02, 1.02))
+    _log_axis(ax, x)
+    ax.set(ylabel="share of labels decided", ylim=(-0.02, 1.02))
     ax.legend(frameon=False, fontsize="small")
     return ax

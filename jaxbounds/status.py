@@ -20,6 +20,13 @@ class Status(IntEnum):
     VACUOUS = 5
     NO_INTERCEPT = 6
 
+    def __str__(self) -> str:
+        return self.name
+
+    def __format__(self, spec: str) -> str:
+        """The name; the number where the format is one of integers, as in f"{status:d}"."""
+        return format(int(self) if spec[-1:] in tuple("bcdeEfFgGnoxX%") else self.name, spec)
+
     @property
     def advice(self) -> str:
         """What happened, and what to do about it."""

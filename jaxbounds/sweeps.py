@@ -15,6 +15,7 @@ from jaxbounds.array import COMPUTE_ONCE, is_spread, on_host, put, readable, to_
 from jaxbounds.batches import Flat, added_columns, candidate, groups_of, size_of
 from jaxbounds.bounds import Bounds, bound, certify, check_method, intersect, labels_of, published, summary
 from jaxbounds.certificates import Cached, Method, Partial, Theorem1
+from jaxbounds.certificates.fallback import fallback
 from jaxbounds.changes import set_penalty
 from jaxbounds.classes import not_a_model
 from jaxbounds.edit import prepare, scalar_l2
@@ -37,6 +38,7 @@ _VMAPPED = 64  # candidates at a time where bound is vmapped
 _BLOCK = 4096  # elements at a time in a compiled program: its vectors then stay in the cache
 _BLOCKS = 16  # of a piece of compiled work
 _COMPILED = 1 << 15  # elements of a batch that is worth a second of compilation
+_SUMMARY = "status", "gap", "radius", "dual_radius", "fallback"
 _COPIES = 48  # vectors over its slots that a certificate holds at a time
 
 
@@ -46,7 +48,7 @@ class EachBounds:
 
     Attributes:
         status: (B,) int32; a change that does not fit the model is INVALID and leaves the others alone.
-        gap, radius, dual_radius: (B,) as in `Bounds`.
+        gap, radius, dual_radius, fallback: (B,) as in `Bounds`.
 
     `len(bounds)` is B and `bounds[b]` the Bounds of candidate b, which raises what is wrong with an INVALID one. What
     is asked of large batches is computed again in pieces: no candidate's vectors are kept.
@@ -71,6 +73,7 @@ class EachBounds:
     moved: Any  # (lower, upper) of the distance, (B,) each
     at_matrix: Any  # (lower, upper) of the scores of X, (B, m) each
     batch_size: int | None = static(default=None)
+    fallback: Any = None
 
     def __len__(self) -> int:
         return self.status.shape[0]
@@ -187,7 +190,7 @@ def bound_each(
     found = _sweep(model, changes, method, matrix, batch_size, callback)
     return EachBounds(
         model, changes, method, matrix, *put([found[k] for k in ("status", "gap", "radius", "dual_radius")]),
-        *put((found["distance"], found.get("scores"))), batch_size=batch_size,
+        *put((found["distance"], found.get("scores"))), batch_size=batch_size, fallback=put(found["fallback"]),
     )  # fmt: skip
 
 
@@ -249,13 +252,14 @@ def _solve(model: Model, piece: Flat, method: Method, rows: ProjectedRows | None
     if _new_penalty(model, piece).strong_convexity is None or not method.flat or model.problem.intercept:
         changes, matrix = [piece.change(k) for k in range(piece.count)], None if rows is None else rows.matrix
         return _loop(model, changes, method, _summary, matrix, prepare(model, piece).valid)
-    return _known(model, certify(method, model, piece)[0], rows)
+    return _known(model, method, certify(method, model, piece)[0], rows)
 
 
-def _known(model: Model, parts, rows: ProjectedRows | None) -> dict:
+def _known(model: Model, method: Method, parts, rows: ProjectedRows | None) -> dict:
     """What the regions of many candidates say."""
     gap, radius, dual, status = summary(parts)
     found = {"status": status, "gap": gap, "radius": radius, "dual_radius": dual}
+    found["fallback"] = fallback(method, model.problem, parts)
     found["distance"] = intersect(model, parts, status, "distance", ())
     if rows is not None:
         lower, upper = intersect(model, parts, status, "scores_each", (rows,))
@@ -281,7 +285,7 @@ def _spot_pieces(model: Model, shared: Model, group: Flat, method: Method, rows,
 
 def _spots(rows, model: Model, group: Flat, method: Method, members, each: int) -> dict:
     edit = spots_of(model, group, members, each).edit(model)
-    return _known(model, method.certify(model, (edit,)), rows)
+    return _known(model, method, method.certify(model, (edit,)), rows)
 
 
 def _compiled_spots(shared: Model, block: int, model: Model, group: Flat, method: Method, members, each: int) -> dict:
@@ -294,7 +298,7 @@ def _compiled_spots(shared: Model, block: int, model: Model, group: Flat, method
 def _each_block(model: Model, method: Method, spots: Spots, used):
     def solve(k):
         edit = jax.tree.map(lambda leaf: leaf[k], spots).edit(model)
-        return _known(model, method.certify(model, (edit,)), None)
+        return _known(model, method, method.certify(model, (edit,)), None)
 
     def step(k, found):
         return jax.tree.map(lambda out, part: out.at[k].set(part), found, solve(k))
@@ -311,7 +315,7 @@ def _new_penalty(model: Model, group: Flat) -> Penalty:
 
 
 def _summary(bounds: Bounds, matrix) -> dict:
-    found: dict[str, Any] = {key: getattr(bounds, key) for key in ("status", "gap", "radius", "dual_radius")}
+    found: dict[str, Any] = {key: getattr(bounds, key) for key in _SUMMARY}
     found["distance"] = _ends(bounds.distance)
     if matrix is not None:
         found["scores"] = _ends(bounds.scores(matrix))
@@ -349,9 +353,9 @@ def _nothing(like):
     """What is known of an INVALID candidate, in the form of another answer."""
     if isinstance(like, tuple):
         return np.full_like(like[0], -np.inf), np.full_like(like[1], np.inf)
-    known = {key: _nothing(value) if isinstance(value, tuple) else np.full_like(value, np.inf)
-             for key, value in like.items() if key != "status"}  # fmt: skip
-    return known | {"status": np.full_like(like["status"], int(Status.INVALID))}
+    codes = {"status": int(Status.INVALID), "fallback": 0}
+    return {key: _nothing(value) if isinstance(value, tuple) else np.full_like(value, codes.get(key, np.inf))
+            for key, value in like.items()}  # fmt: skip
 
 
 def _vmapped(model: Model, changes: Change, method: Method, about, question, batch_size: int):

@@ -6,12 +6,13 @@ from typing import Any
 import numpy as np
 
 from jaxbounds.bounds import Bounds, Interval
-from jaxbounds.display import html, text
+from jaxbounds.display import shown
 from jaxbounds.messages import brief, few
 from jaxbounds.status import Status
 
 
 @dataclass(frozen=True, eq=False)
+@shown
 class WhatIf:
     """Guaranteed intervals for the estimator that `fit` would give on the changed data.
 
@@ -99,13 +100,11 @@ class WhatIf:
         low, high = np.asarray(interval.lower, np.float64), np.asarray(interval.upper, np.float64)
         old = np.asarray(self.bounds[0].model.w, np.float64)
         place = np.arange(low.size)
-        ax.hlines(place, low, high, color="#5a92c6", linewidth=4, label="after the change, certain to be within")
+        band: Any = {"color": "#5a92c6", "linewidth": 4, "capstyle": "round"}  # no width at all is then a dot
+        ax.hlines(place, low, high, label="after the change, certain to be within", **band)
         ax.plot(old, place[: old.size], ".", color="#d95f02", markersize=4, label="before the change")
         names = [] if self.names is None else list(self.names)
         ax.set_yticks(place, [*names, *(str(j) for j in range(len(names), low.size))])
         ax.set_xlabel("coefficient")
         ax.legend(frameon=False, fontsize="small")
         return ax
-
-
-WhatIf.__repr__, WhatIf._repr_html_ = text, html  # type: ignore[attr-defined]

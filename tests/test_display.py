@@ -1,10 +1,12 @@
 """How objects show themselves: short tables whose intervals hold, never an exception; and the progress bar."""
 
 import io
+import json
 import sys
 
 import jax
 import numpy as np
+import optax
 import pytest
 
 import jaxbounds as jb
@@ -38,40 +40,201 @@ def test_printed_intervals_hold_for_any_number():
         assert low <= x <= high and high - low <= 2e-3 * abs(x)
 
 
-def test_results_are_small_tables(model):
-    bounds = jb.bound(model, jb.remove_rows([1]))
-    lines = repr(bounds).split("\n")
-    assert lines[0] == "Bounds on the retrained model"
+LOGISTIC = jb.Problem(jb.losses.logistic(), jb.penalties.l2(0.1))
+CLASSES = np.array([0, 1, 2, 0, 1, 2, 0, 1])
+
+
+@pytest.fixture(scope="module")
+def logistic():
+    return jb.fit(LOGISTIC, X, Y)
+
+
+@pytest.fixture(scope="module")
+def several():
+    """A softmax model and one-vs-rest models."""
+    softmax = jb.fit(jb.Problem(jb.losses.softmax(3), jb.penalties.l2(0.1)), X, CLASSES)
+    return softmax, jb.fit_one_vs_rest(LOGISTIC, X, CLASSES)
+
+
+def lines_of(value) -> list[str]:
+    """The lines of a repr that is short, is no dump, and has its HTML counterpart."""
+    text = repr(value)
+    lines = text.split("\n")
+    assert len(lines) <= 12 and max(map(len, lines)) <= 150, text
+    assert not any(sign in text for sign in ("rray(", "<", "None", "object at", " items")), text
+    assert str(value) == text
+    assert value._repr_html_() == display.html(value) and value._repr_html_().startswith(("<table>", "<pre>"))
+    return lines
+
+
+def test_results_are_small_tables(model, logistic, several):
+    change, pair = jb.remove_rows([1]), jb.stack([jb.remove_rows([1]), jb.set_rows([2, 3], X[:2])])
+    bounds = jb.bound(model, change)
+    lines = lines_of(bounds)
+    assert lines[0] == "Bounds on the retrained model: Cached, 1 row removed"
     assert [line.split()[0] for line in lines[1:]] == ["gap", "radius", "dual", "distance", "status"]
     assert "CONVERGED: All is well" in lines[-1]
     upper = float(bounds.distance.upper)
-    assert float(lines[4].split("[")[1].rstrip("]").split(", ")[1]) == pytest.approx(upper, rel=2e-3)
+    assert upper <= float(lines[4].split("[")[1].rstrip("]").split(", ")[1]) <= upper * 1.002
+    grid = [jb.penalties.l2(lam) for lam in np.logspace(-2, 0, 9)]
+    best = jb.best_penalty(LOGISTIC, X, Y, X, Y, 0.1, 0.2)
+    softmax, rest = several
+    decision = jb.decide(model, change, jb.LabelsKnown(X))
+    shown = {
+        "Model of": jb.with_factor(logistic), "MultinomialModel of 3 classes": softmax,
+        "OneVsRest of 3 classes": rest, "MultinomialModel": jb.bound(softmax, jb.set_targets([0], [1])),
+        "rest bounds": jb.bound(rest, jb.set_targets([0], [1])), "interval": bounds.scores(X),
+        "number": bounds.distance, "square": jb.Interval(np.zeros((2, 5)), np.ones((2, 5))),
+        "nothing": jb.Interval(np.zeros(0), np.ones(0)), "each": jb.bound_each(model, jb.each_row_removed(model)),
+        "batch": pair, "of batch": jb.bound_each(model, pair), "decision": decision, "step": decision.steps[0],
+        "distance": jb.decide(model, change, jb.DistanceBelow(10.0)), "labels": jb.LabelsKnown(X),
+        "below": jb.DistanceBelow(0.1), "left": jb.leave_one_out(model), "folds": jb.cross_validate(model, 2),
+        "errors": jb.find_label_errors(model), "no errors": jb.find_label_errors(model, rows=[0]),
+        "worst": jb.worst_case_removals(model, X, 2), "influence": jb.influence(model, X[:2]),
+        "attack": jb.attack_removal(model, 2, X[:1])[0], "ranks": jb.rank_rows(model, X[:1]),
+        "sweep": jb.penalty_sweep(model, grid, X, Y), "best": best, "pieces": best.pieces,
+        "path": jb.penalty_path.Path((model,) * 9, tuple(grid)), "penalty": jb.penalties.elastic_net(0.1, 0.2),
+        "solver": jb.solvers.NewtonCG(), "vector": jb.penalties.l2(np.ones(9)), "problem": LOGISTIC,
+        "data": model.data, "matrix": model.data.matrix, "ball": bounds.parts[0][1][0],
+    }  # fmt: skip
+    text = {name: "\n".join(lines_of(value)) for name, value in shown.items()}
+    assert text["number"].startswith("Interval [") and text["nothing"] == "Interval no interval"
+    assert text["interval"].split("\n")[-1].startswith("  ...  8 in all, widest")
+    assert text["square"].split("\n")[1] == "  0, 0  [0, 1]"
+    assert text["penalty"] == "ElasticNet(lam=0.1, l1=0.2)" and text["solver"] == "NewtonCG()"
+    assert text["each"].startswith("Bounds of 8 changes: Cached, 1 row removed each") and "8 CONVERGED" in text["each"]
+    assert text["of batch"].split("\n")[1] == "  changes   1 change: 1 row removed; 1 change: 2 rows set"
+    assert "step 1" in text["decision"] and text["labels"] == "LabelsKnown(X=float64[8,3])"
+    assert text["below"] == "DistanceBelow(theta=0.1)" and text["matrix"] == "Dense(float64[8,3])"
+    assert "exact" in text["left"] and "k = 2" in text["worst"] and "label" in text["attack"]
+    assert text["no errors"].startswith("LabelErrors: 0 rows contradicted, ")
+    assert "of 3 classes: Cached, 1 target set" in text["MultinomialModel"] and "class 2" in text["rest bounds"]
+
+
+def test_every_public_class_is_shown():
+    ours = {name for name in jb.__all__ if isinstance(getattr(jb, name), type)}
+    own = {name for name in ours if getattr(jb, name).__repr__ is display.text}
+    assert ours - own == {"FitWarning", "Monitor", "Status"}
+
+
+def test_models_say_what_they_hold(model, logistic):
     text = repr(model)
     for part in ("SmoothedHinge(gamma=0.5), L2(lam=0.1), scale mean", "8 rows, 3 columns, float64", "of the objective"):
         assert part in text
     assert "not stored" in repr(model.without_data())
-    shown = {
-        "interval": bounds.scores(X), "number": bounds.distance,
-        "each": jb.bound_each(model, jb.each_row_removed(model)),
-        "decision": jb.decide(model, jb.remove_rows([1]), jb.LabelsKnown(X)), "left": jb.leave_one_out(model),
-        "distance": jb.decide(model, jb.remove_rows([1]), jb.DistanceBelow(10.0)),
-        "errors": jb.find_label_errors(model),
-        "worst": jb.worst_case_removals(model, X, 2), "influence": jb.influence(model, X[:2]),
-        "ranks": jb.rank_rows(model, X[:1]), "sweep": jb.penalty_sweep(model, [jb.penalties.l2(0.2)], X, Y),
-        "penalty": jb.penalties.elastic_net(0.1, 0.2), "change": jb.set_rows([1], X[[2]]),
-        "solver": jb.solvers.NewtonCG(),
-        "vector": jb.penalties.l2(np.ones(9)), "path": jb.penalty_path.Path((model,), (PROBLEM.penalty,)),
-    }  # fmt: skip
-    for name, value in shown.items():
-        text = repr(value)
-        assert len(text.split("\n")) <= 12 and max(map(len, text.split("\n"))) < 220, name
-        assert "Array(" not in text and not text.startswith("<"), name
-        assert value._repr_html_().startswith(("<table>", "<pre>")), name
-    assert repr(shown["number"]).startswith("Interval [")
-    assert repr(shown["interval"]).split("\n")[-1].startswith("  ...  8 in all, widest")
-    assert repr(shown["penalty"]) == "ElasticNet(lam=0.1, l1=0.2)" and repr(shown["solver"]) == "NewtonCG()"
-    assert "8 CONVERGED" in repr(shown["each"]) and "step 1" in repr(shown["decision"])
-    assert "exact" in repr(shown["left"]) and "k = 2" in repr(shown["worst"])
+    assert "factor kept" in repr(jb.with_factor(logistic)) and "factor" not in repr(logistic)
+
+
+@pytest.mark.parametrize(("change", "says"), [
+    (lambda: jb.remove_rows([3, 5]), "Change(remove 2 rows: 3, 5)"),
+    (lambda: jb.remove_rows([3], keep_n=True), "Change(remove 1 row: 3 (n kept))"),
+    (lambda: jb.remove_rows(np.arange(7)), "Change(remove 7 rows: 0, 1, 2, 3, 4, 5, ...)"),
+    (lambda: jb.add_rows(X[:2], Y[:2]), "Change(add 2 rows)"),
+    (lambda: jb.add_rows(X[:1], Y[:1], sample_weight=[2.0]), "Change(add 1 row with weights)"),
+    (lambda: jb.set_rows([1], X[:1]), "Change(set 1 row: 1)"),
+    (lambda: jb.set_rows([1, 4], X[:2], Y[:2]), "Change(set 2 rows with targets: 1, 4)"),
+    (lambda: jb.set_elements([0, 1], [2, 0], 3.0), "Change(set 2 elements: (0, 2), (1, 0))"),
+    (lambda: jb.set_targets([2], [1.0], old_values=[-1.0]), "Change(set 1 target: row 2 (old values given))"),
+    (lambda: jb.set_targets([2, 4], "yes"), "Change(set 2 targets: rows 2, 4 to 'yes')"),
+    (lambda: jb.set_weights([0, 3], 2.0), "Change(set 2 weights: rows 0, 3)"),
+    (lambda: jb.set_columns([1], X[:, :1]), "Change(set 1 column: 1)"),
+    (lambda: jb.set_columns(["age"], X[:, :1]), "Change(set 1 column: age)"),
+    (lambda: jb.add_columns(X[:, :2]), "Change(add 2 columns)"),
+    (lambda: jb.remove_columns([0]), "Change(remove 1 column: 0)"),
+    (lambda: jb.set_penalty(jb.penalties.l2(0.5)), "Change(set the penalty to L2(lam=0.5))"),
+    (lambda: jb.combine(jb.remove_rows([3]), jb.set_targets([1], [1.0])),
+     "Change of 2 parts\n  1  remove 1 row: 3\n  2  set 1 target: row 1"),
+    (lambda: jb.stack([jb.remove_rows([k]) for k in range(4)]), "Changes(4, each: remove 1 row)"),
+    (lambda: jb.stack([jb.add_rows(X[:1], Y[:1])] * 3), "Changes(3, each: add 1 row)"),
+    (lambda: jb.stack([jb.add_columns(X[:, :2])] * 3), "Changes(3, each: add 2 columns)"),
+    (lambda: jb.stack([jb.remove_rows([0]), jb.remove_rows([1, 2]), jb.set_weights([1], 2.0)]),
+     "ChangeBatch of 3 changes\n  2 changes  3 rows removed in all\n  1 change   1 weight set"),
+])  # fmt: skip
+def test_changes_say_what_they_do(change, says):
+    assert "\n".join(lines_of(change())) == says
+
+
+def test_bounds_name_the_method_and_the_change(model):
+    def head(change, method=None):
+        return repr(jb.bound(model, change, method)).split("\n")[0].removeprefix("Bounds on the retrained model: ")
+
+    change = jb.combine(jb.set_elements([0, 1], [0, 1], 1.0), jb.add_rows(X[:1], Y[:1]), jb.remove_rows([4, 5]))
+    assert head(change, jb.Theorem1("ii")) == "Theorem1(case='ii'), 2 elements set, 1 row added, 2 rows removed"
+    assert head(jb.set_penalty(jb.penalties.l2(0.2)), jb.Pass(3)) == "Pass(cg_steps=3), penalty L2(lam=0.2)"
+    assert head(jb.set_columns([1], X[:, :1])) == "Cached, 1 column set"
+    # the removed row has no dual variable left to optimise, and no column is touched
+    assert head(jb.remove_rows([1]), jb.Partial()) == "Partial, answered by Cached, 1 row removed"
+    assert head(jb.set_rows([1], -X[:1]), jb.Partial()) == "Partial, 1 row set"
+
+
+def test_a_fallback_is_visible(logistic):
+    factored, method = jb.with_factor(logistic), jb.SelfConcordant()
+    small, large = jb.set_weights([0], 1.01), jb.set_weights([0], 1e6)
+    kept, fallen = (jb.bound(factored, change, method) for change in (small, large))
+    assert repr(kept).startswith("Bounds on the retrained model: SelfConcordant, 1 weight set\n")
+    assert repr(fallen).startswith("Bounds on the retrained model: SelfConcordant, answered by Cached, 1 weight set\n")
+    assert float(fallen.radius) == float(jb.bound(factored, large).radius)  # Cached's
+    both = jb.stack([small, large, large])
+    in_jit = jax.jit(jax.vmap(lambda change: jb.bound(factored, change, method).fallback))  # compiles little else
+    assert in_jit(both).tolist() == [0, 1, 1]
+    batch = jax.tree.map(lambda *leaves: np.stack(leaves), kept, fallen, fallen)
+    assert repr(batch).startswith(
+        "Bounds on the retrained model: SelfConcordant, answered by Cached in 2 of 3, 1 weight set\n")  # fmt: skip
+    each = jb.bound_each(factored, both, method=method)
+    assert each.fallback.tolist() == [0, 1, 1]
+    assert lines_of(each)[0] == "Bounds of 3 changes: SelfConcordant, answered by Cached in 2 of 3, 1 weight set each"
+    # what was done travels as numbers, not in the structure: a branch may choose between two changes
+    other = jb.bound(factored, jb.set_targets([0], -Y[:1]), method)
+    assert jax.tree.structure(kept) == jax.tree.structure(other)
+
+
+def test_printed_bounds_are_rounded_outward():
+    rng, codes = np.random.default_rng(0), np.zeros(6, np.int32)
+    gap, radius = rng.random((2, 6))
+    model = jb.fit(PROBLEM, X, Y)
+    changes = jb.stack([jb.remove_rows([k]) for k in range(6)])
+    bounds = jb.EachBounds(model, changes, jb.Cached(), None, codes, gap, radius, radius, (radius, radius), None)
+    for name, values in (("gap", gap), ("radius", radius)):
+        line = next(line for line in repr(bounds).split("\n") if line.split()[0] == name)
+        printed = [float(number) for number in line.split("[")[1].rstrip("]").split(",")]
+        assert np.all(printed >= values) and np.all(printed <= values + 1e-3)
+    errors = jb.LabelErrors(np.arange(1), radius[:1], jb.Interval(-gap[:1], gap[:1]), np.zeros(0, np.int32))
+    least = float(repr(errors).split("at least ")[1].split(",")[0])
+    assert radius[0] - 1e-3 <= least <= radius[0]
+    push = jb.Push(None, "Cached", gap[0], gap[0] + radius[0], 2, 0, (8, 9), 3, 0.1, True)
+    low, high = (float(repr(push).split(f"{end}=")[1].split(",")[0]) for end in ("lower", "upper"))
+    assert low <= gap[0] and high >= gap[0] + radius[0]
+    step = jb.decisions.Step("Cached", 0.1, radius[0], 1)
+    assert float(repr(step).split("radius ")[1].split(",")[0]) >= radius[0]
+
+
+def test_pushes_and_monitors(model):
+    monitor = jb.Monitor(model, theta=0.5)
+    assert repr(monitor) == "Monitor(8 rows, 0 pushes)"
+    push = monitor.push(jb.add_rows(0.01 * X[:2], Y[:2]))
+    assert lines_of(push)[0].startswith("Push(number=1, certified=True, method='Cached', lower=")
+    assert lines_of(push)[0].endswith(", rows=(8, 10))") and push.certified
+    assert repr(monitor) == "Monitor(10 rows, 1 push, certified: True (Cached))"
+    monitor.refit()
+    assert repr(monitor) == "Monitor(10 rows, 1 push, retrained on these rows)"
+    undecided = jb.Push(None, "Cached", 0.0, 1.0, 2, 0, (8, 8), 3, 0.1)
+    assert "certified=False, answer=None, " in repr(undecided) and repr(undecided).endswith("open=2)")
+
+
+def test_a_status_prints_its_name():
+    status = jb.Status.MAX_STEPS
+    assert str(status) == f"{status}" == "{}".format(status) == "%s" % status == "MAX_STEPS"  # noqa: UP031, UP032
+    assert f"{status:>10}" == " MAX_STEPS" and f"{status:d}" == "%d" % status == "1"  # noqa: UP031
+    assert status == 1 and status + 1 == 2 and int(status) == 1 and repr(status) == "<Status.MAX_STEPS: 1>"
+    assert json.dumps([status]) == "[1]"
+
+
+def test_functions_show_their_names():
+    loss = jb.losses.from_margin(jax.nn.softplus, smoothness=0.25)
+    solver = jb.solvers.Optax(optax.sgd(0.1))
+    assert "fn=softplus" in repr(loss) or "softplus" in repr(loss)
+    for value in (loss, solver):
+        assert "<" not in repr(value) and len(repr(value)) < 120
 
 
 def test_html_escapes():
@@ -83,23 +246,38 @@ def test_html_escapes():
     assert table.count("<tr>") == 7 and "<b>Interval of shape (9,)</b>" in table
 
 
-def test_tracers_and_batches_show_their_types(model):
+def test_tracers_and_batches_show_their_types(model, several):
     seen = []
 
     def gap(value):
         change = jb.set_elements([0], [1], value)
         bounds = jb.bound(model, change)
-        seen.extend(repr(x) for x in (change, bounds, bounds.distance, jb.Interval(value, value)))
+        seen.extend((change, bounds, bounds.distance, jb.Interval(value, value)))
+        seen.extend(jb.bound(one, change) for one in several)
+        seen.append(jb.bound_each(model, jb.stack([change, change])))
+        x = value[0]
+        parts = jb.set_rows([0], x * X[:1]), jb.add_columns(x * X[:, :1]), jb.add_rows(x * X[:1], Y[:1])
+        seen.extend((*parts, jb.combine(*parts), jb.set_penalty(jb.penalties.l2(x)), jb.stack([parts[2]] * 2)))
+        seen[:] = [(repr(one), display.html(one)) for one in seen]
         return bounds
 
     jax.eval_shape(gap, np.ones(1))
-    assert len(seen) == 4 and all("traced" in text and "<" not in text for text in seen)
+    assert len(seen) == 13 and all("traced" in text and "<" not in text for text, _ in seen)
+    assert seen[0][0] == "Change(set 1 element (traced))"
+    assert seen[1][0].startswith("Bounds on the retrained model: Cached, 1 element set\n")
+    assert all(html.startswith(("<table>", "<pre>")) and "&lt;" not in html for _, html in seen)
     spread = jax.tree.map(lambda leaf: np.stack([np.asarray(leaf)] * 2), jb.bound(model, jb.remove_rows([1])))
-    assert "2 CONVERGED" in repr(spread) and "distance" not in repr(spread)
+    assert "2 CONVERGED" in repr(spread) and "distance" not in repr(spread) and "1 row removed" in repr(spread)
+    twice = jax.tree.map(lambda a, b: np.stack([a, b]), jb.bound(model, jb.set_weights([1], 2.0)),
+                         jb.bound(model, jb.set_targets([1], -Y[1:2])))  # fmt: skip
+    assert "Cached, several changes" in repr(twice)
     for holes in (None, object()):
         hollow = jax.tree.map(lambda leaf, holes=holes: holes, jb.bound(model, jb.remove_rows([1])))
-        for broken in (hollow, hollow.model, jb.Interval(holes, holes), jb.penalties.L2(holes)):
-            assert repr(broken) and broken._repr_html_()
+        broken = [hollow, hollow.model, jb.Interval(holes, holes), jb.penalties.L2(holes)]
+        for whole in (*several, jb.remove_rows([1]), jb.add_rows(X[:1], Y[:1]), jb.leave_one_out(model)):
+            broken.append(jax.tree.map(lambda leaf, holes=holes: holes, whole))
+        for one in broken:
+            assert repr(one) and one._repr_html_()
 
 
 # ---------------------------------------------------------------- progress

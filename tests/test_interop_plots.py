@@ -114,3 +114,50 @@ def test_determination_rate():
     assert [line.get_ydata().tolist() for line in ax.lines] == [[0.5, 0.0], [1.0, 0.5]]
     with pytest.raises(ValueError, match="'a' has 1"):
         determination_rate([1, 10], {"a": [[1, 0]]}, ax=Figure().subplots())
+
+
+def _drawn(draw) -> np.ndarray:
+    """The picture of a figure's axes, (height, width) bool where something else than white is."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    figure = Figure(figsize=(4, 3), dpi=80)
+    ax = figure.add_axes((0.0, 0.0, 1.0, 1.0))
+    draw(ax)
+    ax.get_legend().remove()
+    ax.set_axis_off()
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    return (np.asarray(canvas.buffer_rgba())[:, :, :3] < 250).any(axis=2)
+
+
+def test_a_band_of_no_width_is_drawn():
+    lam, level = np.logspace(-3, 0, 9), np.full(9, 0.2)
+    picture = _drawn(lambda ax: band_over_lam(lam, _interval(level, level), ax=ax))
+    assert picture.any(axis=0).mean() > 0.85  # a line across the axes
+    assert 1 <= picture.any(axis=1).sum() <= 4
+
+    def bars(ax):
+        bounds_over_retrained(_interval(level, level), level, ax=ax)
+        for line in ax.lines:
+            line.remove()
+
+    assert _drawn(bars).any(axis=0).mean() > 0.85
+
+
+@pytest.mark.parametrize("x", [
+    [1, 2, 3, 4, 5, 6, 7, 8], [1, 10], [0.02, 0.03, 0.05], [1, 2, 5, 10, 20, 50, 100], np.logspace(-12, 3, 40), [3.0],
+    np.arange(10, 100, 3), [0.9, 9000.0],
+])  # fmt: skip
+def test_ticks_of_log_axes_do_not_overlap(x):
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    figure = Figure(figsize=(3.5, 3))
+    ax = determination_rate(x, {"a": [[1]] * len(x)}, ax=figure.subplots())
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    low, high = ax.get_xlim()
+    ticks = [*ax.xaxis.get_major_ticks(), *ax.xaxis.get_minor_ticks()]
+    labels = [tick.label1 for tick in ticks if tick.label1.get_text() and low <= tick.get_loc() <= high]
+    boxes = sorted((label.get_window_extent() for label in labels), key=lambda box: box.x0)
+    assert len(boxes) >= min(2, len(x))
+    assert all(left.x1 <= right.x0 for left, right in zip(boxes, boxes[1:], strict=False))

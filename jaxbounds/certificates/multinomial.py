@@ -44,6 +44,7 @@ from jaxbounds.problem import Problem
 from jaxbounds.pytree import in_float64, pytree
 from jaxbounds.rounding import TINY, U, down, growth, root, up
 from jaxbounds.status import Status
+from jaxbounds.wording import touched
 
 _GAMMA = 2.0  # the loss is 1/2-smooth
 
@@ -89,7 +90,7 @@ def bound_multinomial(model: MultinomialModel, change: Change, method: Any = Non
         found = put(certify(to_host(model), to_host(change), steps))
     else:
         found = _certify_jit(model, change, steps)
-    return dataclasses.replace(found, inputs=model.inputs)
+    return dataclasses.replace(found, touched=touched(change), method=method, inputs=model.inputs)
 
 
 def certify(model: MultinomialModel, change: Change, steps: int) -> MultinomialBounds:

@@ -8,6 +8,7 @@ import numpy as np
 from jaxbounds.bounds import bound
 from jaxbounds.certificates import Curvature
 from jaxbounds.changes import set_penalty
+from jaxbounds.display import shown
 from jaxbounds.host import HostMatrix
 from jaxbounds.model import Model
 from jaxbounds.monitoring.committed import Committed
@@ -18,10 +19,12 @@ _CURVATURE = 1e9  # entries times the shorter side, about what Curvature multipl
 
 
 @dataclass(frozen=True)
+@shown
 class Push:
     """What `Monitor.push` says of the deployed model, on the data after the push.
 
     Attributes:
+        certified: whether the deployed model is certified; what is not decided is not.
         answer: True: certified to be within theta and to keep all watched labels. False: certified not to.
             None: these bounds do not decide.
         method: the name of the method that answered, or of the last one that was tried.
