@@ -11,12 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from jaxbounds.arguments import as_flag, as_path
 from jaxbounds.array import put
 from jaxbounds.bounds import Bounds, bound, check_method
 from jaxbounds.certificates import Cached, Curvature, Method, Pass
 from jaxbounds.changes import set_penalty
 from jaxbounds.classes import not_a_model
-from jaxbounds.kinds import AddColumns, Change
+from jaxbounds.kinds import AddColumns, Change, check_change
 from jaxbounds.model import Model
 from jaxbounds.monitoring.committed import Committed
 from jaxbounds.monitoring.file import Saved, described, logged, reader_of, restored
@@ -94,17 +95,19 @@ class Monitor:
                              "dataclasses.replace(model, inputs=None) and push transformed rows")  # fmt: skip
         watch = Watch.of(model, theta, X_watch)
         self._set_up(model, watch, Present.of(model), methods)
-        self._retrain, self._number = _flag(retrain), 0
+        self._retrain, self._number = as_flag(retrain, "retrain"), 0
         self._trail: list[Any] = []
         self._identity = secrets.token_hex(16)
         if path is not None:
-            self._start_log(os.fspath(path))
+            self._start_log(as_path(path))
 
     def _set_up(self, model: Model, watch: Watch, present: Present, methods: Sequence[Method] | None) -> None:
         self._lock, self._path, self._journal = threading.RLock(), None, None
+        if not isinstance(methods, Sequence | None) or isinstance(methods, str | bytes):
+            raise TypeError(f"methods must be a sequence of methods, as (Cached(), Pass()), got {methods!r}")
         self._methods = _METHODS if methods is None else tuple(methods)
-        for method in self._methods:
-            check_method(method)
+        for k, method in enumerate(self._methods):
+            check_method(method, name=f"methods[{k}]")
         if not self._methods:
             raise ValueError("methods is empty; give at least Cached()")
         self._model, self._watch, self._present = model, watch, present
@@ -177,8 +180,7 @@ class Monitor:
             return Push.of(said)
 
     def _plan(self, change: Any) -> Plan:
-        if not isinstance(change, Change):
-            raise TypeError(f"change must come from set_rows, remove_rows, ..., combine; got {type(change).__name__}")
+        check_change(change)
         if is_traced(change):
             raise TypeError("push runs on the host; call it outside jit, vmap and grad")
         if self._watch.X is not None and any(isinstance(part, AddColumns) for part in change.parts()):
@@ -256,6 +258,7 @@ class Monitor:
         Raises:
             OSError: the file cannot be written; an old one is then still there.
         """
+        path = as_path(path)
         with self._lock:
             if self._path is not None and os.path.realpath(path) == os.path.realpath(self._path):
                 self._snapshot()
@@ -307,7 +310,7 @@ class Monitor:
             OSError: a file cannot be read.
         """
         check_problem(problem)
-        path = os.fspath(path)
+        path = as_path(path)
         with open(path, "rb") as file:
             try:
                 saved = restored(*unpack(file, "monitor"), problem)
@@ -371,7 +374,3 @@ class Monitor:
         self.close()
 
 
-def _flag(retrain: Any) -> bool:
-    if not isinstance(retrain, bool):
-        raise TypeError(f"retrain must be True or False, got {retrain!r}")
-    return retrain

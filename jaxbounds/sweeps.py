@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
+from jaxbounds.arguments import as_whole, check_callback
 from jaxbounds.array import COMPUTE_ONCE, is_spread, on_host, put, readable, to_host
 from jaxbounds.batches import Flat, added_columns, candidate, groups_of, size_of
 from jaxbounds.bounds import Bounds, bound, certify, check_method, intersect, labels_of, published, summary
@@ -176,8 +177,8 @@ def bound_each(
     """
     if not isinstance(model, Model):
         raise TypeError(not_a_model(model))
-    if batch_size is not None and (not isinstance(batch_size, int | np.integer) or batch_size < 1):
-        raise ValueError(f"batch_size must be a positive integer or None, got {batch_size!r}")
+    batch_size = None if batch_size is None else as_whole(batch_size, "batch_size", 1, none="for a size that fits")
+    check_callback(callback)
     size_of(changes)
     method = check_method(Cached() if method is None else method, model.problem)
     matrix = None if X is None else _test_rows(model, changes, X)
