@@ -51,6 +51,8 @@ def _refuse_unseen(value: Any, name: str) -> None:
     """Raise for what scikit-learn would read as numbers: hidden entries, broken sparse data, dates and text in X."""
     if sp.issparse(value):
         checked_structure(value, name)
+    elif type(value).__module__.startswith("jax.experimental.sparse"):
+        raise TypeError(f"{name} is a {type(value).__name__}; estimators take the sparse matrices of scipy: convert it")
     elif value is not None:
         array = as_array(value, name)
         if array.dtype.kind in ("mMSUV" if name == "X" else "mMV"):
