@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxbounds.arguments import as_array, is_real
 from jaxbounds.array import fori_loop, reinterpret, stop_gradient, uses_jax, xp
 from jaxbounds.messages import brief, cut
 from jaxbounds.pytree import is_traced
@@ -34,10 +35,11 @@ def parameter(name: str, value, *, above: float | None = 0.0, at_least: float | 
         if is_traced(value):
             return 1.0 * value.astype(jnp.float64)  # an operation: vmap would hand a NumPy array through as it is
         shapes = "a number" if max_ndim == 0 else "a number or a vector (one entry a column)"
-        array = None if isinstance(value, (str, bytes, bool)) else np.asarray(value)
-        if array is None or (array.dtype.kind not in "iuf" and array.dtype.name != "bfloat16"):
+        array = None if isinstance(value, str | bytes | bool) else as_array(value, name, shapes)
+        if array is None or array.dtype.kind == "b" or not is_real(array.dtype):
             raise TypeError(f"{name} must be {shapes}, got {brief(value)}; pass an int, a float or an array of them")
-        array = array.astype(np.float64)
+        with np.errstate(over="ignore"):  # a long double beyond float64 becomes inf, which is refused
+            array = array.astype(np.float64)
         if array.ndim > max_ndim or array.size == 0:
             raise ValueError(f"{name} must be {shapes}, got an array of shape {array.shape}")
         limit, ok = "finite", np.isfinite(array)
@@ -68,7 +70,10 @@ def domain_ends(domain):
     with jax.enable_x64(True):
         if is_traced(domain):
             return tuple(jnp.asarray(end, jnp.float64) for end in domain)
-        ends = np.array([float(end) for end in domain])
+        try:
+            ends = np.array([float(end) for end in domain])
+        except (TypeError, ValueError):
+            raise TypeError(f"domain must be a pair of numbers, got {brief(domain)}; write (0.0, 1.0)") from None
         if not ends[0] < ends[1]:
             raise ValueError(f"domain = {brief(domain)} is empty; give the lower end first")
         return tuple(jax.device_put(ends))

@@ -8,14 +8,15 @@ from typing import Any
 
 import numpy as np
 
+from jaxbounds.arguments import as_flag
 from jaxbounds.bounds import Bounds, Interval, bound, labels_of, problem_after
 from jaxbounds.certificates import Cached, Curvature, Method, Partial, Pass, SelfConcordant
 from jaxbounds.changes import set_penalty
-from jaxbounds.classes import ClassModel
+from jaxbounds.classes import ClassModel, not_a_model
 from jaxbounds.display import shown
 from jaxbounds.host import HostMatrix, matrix_of
 from jaxbounds.inputs import numbered, rows_of
-from jaxbounds.kinds import Change
+from jaxbounds.kinds import Change, check_change
 from jaxbounds.matrix import as_matrix
 from jaxbounds.model import Model
 from jaxbounds.names import NamedRows, frame_columns
@@ -192,12 +193,16 @@ def decide(model: Model, change: Change, question: Question, *, timings: bool = 
         >>> decision.answer, decision.method
         (True, Cached())
     """
+    as_flag(timings, "timings")
     if not isinstance(question, Question):
         raise TypeError(f"question must be LabelsKnown(X) or DistanceBelow(theta), got {type(question).__name__}")
     if is_traced(model, change):
         raise TypeError("decide runs on the host; inside jit, vmap or grad use bound")
     if isinstance(model, ClassModel):
         raise TypeError("decide answers for models of one score; for several classes ask jb.bound(...).decided(X)")
+    if not isinstance(model, Model):
+        raise TypeError(not_a_model(model))
+    check_change(change)
     change = numbered(model, change)
     problem = problem_after(model.problem, change)
     rungs = [m for m in LADDER if m.applies(problem) and m.missing(model, change) is None]

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxbounds.arguments import as_flag, check_callback
 from jaxbounds.array import is_spread, on_host, put, to_host, whole, xp
 from jaxbounds.bounds import Interval, check_method, published
 from jaxbounds.callbacks import inside_trace, refuse_own_functions
@@ -340,14 +341,12 @@ def _checked(model, method, rows, keep_n: bool, resolve: bool | float, callback)
         raise ValueError("the model has one row: no row is left without it")
     if method is not None:
         check_method(method, model.problem, remove_rows([0]))
-    if not isinstance(keep_n, bool | np.bool_):
-        raise TypeError(f"keep_n must be True or False, got {brief(keep_n)}")
+    as_flag(keep_n, "keep_n")
     if not isinstance(resolve, bool | np.bool_ | int | float | np.integer | np.floating):
         raise TypeError(f"resolve must be True, False or a width of intervals, got {brief(resolve)}")
     if not isinstance(resolve, bool | np.bool_) and not 0 < resolve < np.inf:
         raise ValueError(f"resolve = {brief(resolve)} must be positive: the width that an interval may keep")
-    if callback is not None and not callable(callback):
-        raise TypeError(f"callback must be a function of one dict, got {brief(callback)}")
+    check_callback(callback)
     if (is_traced(model) or inside_trace()) and (resolve or callback is not None):
         raise TypeError("resolve and callback retrain or report on the host; leave them out inside jit")
     refuse_own_functions(model.problem, "leaving rows out", model)
@@ -393,7 +392,7 @@ def _folds(folds, n: int) -> tuple[np.ndarray, np.ndarray]:
     rows = np.flatnonzero(of_row >= 0).astype(np.int32)
     fold = of_row[rows].astype(np.int32)
     if not rows.size:
-        raise ValueError("folds hold no row")
+        raise ValueError("folds hold no row; number at least one")
     if rows.size == n and np.all(fold == fold[0]):
-        raise ValueError("a fold holds all rows: none is left to train on")
+        raise ValueError("folds has one that holds all rows: none is left to train on; split it")
     return rows, fold

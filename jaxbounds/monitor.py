@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxbounds.arguments import as_flag, as_path
 from jaxbounds.array import put
 from jaxbounds.bounds import Bounds, bound, check_method
 from jaxbounds.certificates import Cached, Curvature, Method, Pass
@@ -18,7 +19,7 @@ from jaxbounds.changes import set_penalty
 from jaxbounds.classes import not_a_model
 from jaxbounds.display import counted
 from jaxbounds.inputs import Inputs, read
-from jaxbounds.kinds import AddColumns, Change
+from jaxbounds.kinds import AddColumns, Change, check_change
 from jaxbounds.messages import brief
 from jaxbounds.model import Model
 from jaxbounds.monitoring.committed import Committed
@@ -95,19 +96,21 @@ class Monitor:
             raise ValueError("model was stored without its data, and a monitor needs them; save it with data=True")
         watch = Watch.of(model, theta, X_watch)
         self._set_up(model, watch, Present.of(model), methods, model.inputs)
-        self._retrain, self._number = _flag(retrain), 0
+        self._retrain, self._number = as_flag(retrain, "retrain"), 0
         self._trail: list[Any] = []
         self._identity = secrets.token_hex(16)
         if path is not None:
-            self._start_log(os.fspath(path))
+            self._start_log(as_path(path))
 
     def _set_up(
         self, model: Model, watch: Watch, present: Present, methods: Sequence[Method] | None, inputs: Inputs | None
     ) -> None:
         self._lock, self._path, self._journal = threading.RLock(), None, None
+        if not isinstance(methods, Sequence | None) or isinstance(methods, str | bytes):
+            raise TypeError(f"methods must be a sequence of methods, as (Cached(), Pass()), got {brief(methods)}")
         self._methods = _METHODS if methods is None else tuple(methods)
-        for method in self._methods:
-            check_method(method)
+        for k, method in enumerate(self._methods):
+            check_method(method, name=f"methods[{k}]")
         if not self._methods:
             raise ValueError("methods is empty; give at least Cached()")
         self._model, self._watch, self._present, self.inputs = model, watch, present, inputs
@@ -182,8 +185,7 @@ class Monitor:
 
     def _read(self, change: Any) -> Change:
         """The change in the numbers and units of the present data, which is what is planned and logged."""
-        if not isinstance(change, Change):
-            raise TypeError(f"change must come from set_rows, remove_rows, ..., combine; got {type(change).__name__}")
+        check_change(change)
         if is_traced(change):
             raise TypeError("push runs on the host; call it outside jit, vmap and grad")
         return put(read(self, change))
@@ -266,6 +268,7 @@ class Monitor:
         Raises:
             OSError: the file cannot be written; an old one is then still there.
         """
+        path = as_path(path)
         with self._lock:
             if self._path is not None and os.path.realpath(path) == os.path.realpath(self._path):
                 self._snapshot()
@@ -317,7 +320,7 @@ class Monitor:
             OSError: a file cannot be read.
         """
         check_problem(problem)
-        path = os.fspath(path)
+        path = as_path(path)
         with open(path, "rb") as file:
             try:
                 saved = restored(*unpack(file, "monitor"), problem)
@@ -387,7 +390,3 @@ class Monitor:
         self.close()
 
 
-def _flag(retrain: Any) -> bool:
-    if not isinstance(retrain, bool):
-        raise TypeError(f"retrain must be True or False, got {brief(retrain)}")
-    return retrain

@@ -39,15 +39,15 @@ class NamedRows:
 
 def text(values: Any) -> tuple[str, ...] | None:
     """The values as text if they are text, None otherwise."""
-    if is_traced(values) or isinstance(values, int):
-        return None
     if isinstance(values, str):
         return (values,)
+    if is_traced(values) or not hasattr(values, "__len__"):
+        return None
     try:
         array = np.asarray(values)
-    except ValueError:
+    except Exception:  # whatever it is, it is no text
         return None
-    if array.dtype.kind in "biufc" or array.ndim > 1 or not array.size:
+    if array.dtype.kind in "biufc" or array.ndim != 1 or not array.size:
         return None
     return tuple(str(value) for value in array.tolist()) if all(isinstance(v, str) for v in array.tolist()) else None
 

@@ -4,13 +4,13 @@ from typing import Any
 
 import numpy as np
 
+from jaxbounds.arguments import as_whole
 from jaxbounds.array import on_host, put, readable, xp
 from jaxbounds.bounds import Bounds, Interval, bound, published
 from jaxbounds.classes import ClassModel, argmax, as_classes, check_targets, class_labels, each_target, is_class
 from jaxbounds.inputs import numbered, rows_of
 from jaxbounds.kinds import Change
 from jaxbounds.matrix import as_matrix
-from jaxbounds.messages import brief
 from jaxbounds.model import Model
 from jaxbounds.problem import Problem
 from jaxbounds.pytree import in_float64, is_traced, pytree
@@ -192,18 +192,20 @@ def fit_one_vs_rest(problem: Problem, X, y, *, classes: int | None = None, **opt
     """
     if not isinstance(problem, Problem):
         raise TypeError(f"problem must be a jb.Problem, got {type(problem).__name__}")
+    problem.check()
     if not problem.loss.classification:
         raise ValueError(
             f"one-vs-rest needs a margin loss, and {problem.loss.name} is not one; use for example jb.losses.logistic"
         )
+    classes = None if classes is None else as_whole(classes, "classes", 2, none="for the largest number in y plus 1")
     matrix = as_matrix(X)
     y = as_classes(y, matrix.shape[0], classes)
     if classes is None:
         if is_traced(y):
             raise ValueError("classes is needed where y is traced: its largest number is not known there")
         classes = int(np.max(np.asarray(y))) + 1
-    if classes < 2:
-        raise ValueError(f"one-vs-rest needs at least 2 classes, got {brief(classes)}")
+        if classes < 2:
+            raise ValueError(f"one-vs-rest needs at least 2 classes, and y holds {classes}; give classes=")
     start = options.pop("warm_start", None)
     if start is not None and (not isinstance(start, OneVsRest) or start.classes != classes):
         raise ValueError(f"warm_start must be an OneVsRest of {classes} classes")

@@ -24,6 +24,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from jaxbounds import kinds
+from jaxbounds.arguments import as_flag, as_path
 from jaxbounds.array import put, whole
 from jaxbounds.certificates.factor import Factor
 from jaxbounds.classes import ClassModel
@@ -236,7 +237,7 @@ def packed(kind: str, content: dict[str, Any], arrays: dict[str, np.ndarray]) ->
 
 def write_atomically(path: str | os.PathLike[str], write: Callable[[BinaryIO], None]) -> None:
     """Write a file that is either whole and on the disk, or not there: an old one stays until the new one is."""
-    target = os.path.realpath(os.fspath(path))
+    target = os.path.realpath(as_path(path))
     folder, name = os.path.split(target)
     temporary = os.path.join(folder, f".{name}.{secrets.token_hex(6)}.tmp")
     try:
@@ -273,6 +274,7 @@ def sync_folder(folder: str) -> None:
 
 def save_model(model: Model | ClassModel, path: str | os.PathLike[str], data: bool = True) -> None:
     """`Model.save`."""
+    data = as_flag(data, "data")
     arrays: dict[str, np.ndarray] = {}
     model = whole(model if data else model.without_data())
     if isinstance(model, OneVsRest):
@@ -331,12 +333,13 @@ def load(path: str | os.PathLike[str], problem: Problem | None = None) -> Model:
         True
     """
     check_problem(problem)
+    path = as_path(path)
     with open(path, "rb") as file:
         try:
             content, arrays = unpack(file, "model")
             return _read(content, arrays, problem)
         except UNREADABLE as error:
-            raise ValueError(f"path: {os.fspath(path)} {reason(error)}") from error
+            raise ValueError(f"path: {path} {reason(error)}") from error
 
 
 def reason(error: Exception) -> str:

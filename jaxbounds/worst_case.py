@@ -5,6 +5,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxbounds.arguments import as_flag
 from jaxbounds.array import on_host, put, readable, xp
 from jaxbounds.bounds import labels_of, published
 from jaxbounds.callbacks import on_the_host, refuse_own_functions
@@ -302,8 +303,7 @@ def checked(model: Any, X_test, keep_n: bool, relabel: bool, name: str) -> Any:
     """The test rows; raises where no guarantee can be given."""
     if not isinstance(model, Model):
         raise TypeError(not_a_model(model))
-    if not isinstance(keep_n, bool):
-        raise TypeError(f"keep_n must be True or False, got {brief(keep_n)}")
+    as_flag(keep_n, "keep_n")
     problem = model.problem
     if problem.penalty.strong_convexity is None:
         raise ValueError(

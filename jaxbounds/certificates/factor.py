@@ -83,10 +83,10 @@ def with_factor(model: Model) -> Model:
     Source: Woodbury's identity.
     """
     if not isinstance(model, Model):
-        raise TypeError(f"a factor is stored for models of one score, and this is {type(model).__name__}")
+        raise TypeError(f"model must be one of a single score, from fit; got {type(model).__name__}")
     check_factor(model.problem)
     if model.data is None:
-        raise ValueError("a factor needs the data, and this model was stored without it")
+        raise ValueError("a factor needs the data, and the model was stored without it")
     if model.w.shape[0] > _SIDE:
         raise ValueError(f"a factor of {model.w.shape[0]} columns is too large; {_SIDE} is the most")
     here = readable(model)

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from jaxbounds.arguments import as_whole
 from jaxbounds.array import scatter_set, xp
 from jaxbounds.certificates.ellipsoid import Diagonal, Ellipsoid, Shape, interval
 from jaxbounds.certificates.ledger import Ledger
@@ -9,7 +10,6 @@ from jaxbounds.certificates.partial import Partial, primal_step
 from jaxbounds.certificates.region import Method
 from jaxbounds.certificates.renewed import Gradient, NewProblem, old_w, renew
 from jaxbounds.certificates.steps import cg_step
-from jaxbounds.messages import brief
 from jaxbounds.pytree import pytree, static
 from jaxbounds.rounding import TINY, U, down, norm_up, root, up
 
@@ -40,8 +40,7 @@ class Pass(Method):
     flat = False
 
     def check(self, problem):
-        if not isinstance(self.cg_steps, int) or self.cg_steps < 1:
-            raise ValueError(f"cg_steps must be a positive integer, got {brief(self.cg_steps)}")
+        as_whole(self.cg_steps, "cg_steps", 1)
         need_smooth(problem, "Pass")
         if problem.penalty.strong_convexity is None:
             raise ValueError(
