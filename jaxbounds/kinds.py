@@ -60,7 +60,7 @@ def is_stacked(part: Any) -> bool:
         return True
     if isinstance(part, AddColumns):
         return np.ndim(jax.tree.leaves(part)[0]) == 3
-    numbers = next((getattr(part, name) for name in ("rows", "cols", "target") if hasattr(part, name)), None)
+    numbers: Any = next((getattr(part, name) for name in ("rows", "cols", "target") if hasattr(part, name)), None)
     return np.ndim(numbers) == 2
 
 
