@@ -332,7 +332,7 @@ def test_bad_changes_are_refused():
     for bad in (3.0, -1.0, 0.5):
         with pytest.raises(ValueError, match=r"y_new\[0\]"):
             jb.bound(softmax, jb.combine(jb.remove_rows([0]), jb.set_targets([1], [bad])))
-    with pytest.raises(ValueError, match="must be Cached.. or Pass.. for softmax, got Curvature"):
+    with pytest.raises(ValueError, match="Cached.. and Pass.. only, got Curvature"):
         jb.bound(softmax, jb.remove_rows([0]), jb.Curvature())
     with pytest.raises(ValueError, match="softmax needs an L2 penalty"):
         jb.bound(softmax, jb.set_penalty(jb.penalties.l1(0.1)))
