@@ -260,7 +260,7 @@ def _status(estimator: Any) -> int:
 
 
 def _translation(estimator: Any) -> Callable[[Any], Objective]:
-    """The function that writes this estimator's objective as a Problem, once it is known to be fitted on two classes or more."""
+    """The function that writes this estimator's objective as a Problem, if it is fitted, on two classes or more."""
     kind = estimator if isinstance(estimator, type) else type(estimator)
     name = kind.__name__
     translate = OBJECTIVES.get(name) if kind.__module__.startswith("sklearn.") else None
