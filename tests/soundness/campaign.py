@@ -1,0 +1,63 @@
+"""One case of the campaign: drawn, solved, and put to every certificate that applies."""
+
+from typing import Any
+
+import numpy as np
+from soundness import check, draw, families, tally
+
+import jaxbounds as jb
+
+CHEAP = ("Theorem1", "Cached", "Partial")
+DEAR = ("Theorem1 (i)", "Theorem1 (ii)", "Pass", "Pass (1 step)", "Curvature")
+
+
+def run(seed: int, number: int) -> dict[str, Any]:
+    """The tally of one case; what raises is a failure too."""
+    counts, case = tally.empty(), draw.draw(seed, number)
+    if case is None:
+        counts["unknown"] += 1
+        return counts
+    counts["cases"] += 1
+    rng = np.random.default_rng([seed, number, 1])
+    try:
+        case = draw.fitted(case, rng)
+        labels = case.labels | {"gap": decade(case.model)}
+        outcomes = list(asked(case, rng))
+    except Exception as error:
+        counts["failures"].append(f"case {seed} {number} {case.labels}: {type(error).__name__}: {error}"[:600])
+        return counts
+    tally.add(counts, labels, (found for _, found in outcomes))
+    for change, found in outcomes:
+        if found.wrong:
+            counts["failures"].append(f"case {seed} {number} change {change} {found.certificate}, {found.kind}, {labels}: "
+                                      f"{found.wrong[:3]}")  # fmt: skip
+    return counts
+
+
+def asked(case: draw.Case, rng):
+    """(number of the change, outcome) of all certificates, the dear ones by turns."""
+    truths = [case.truth(k) for k in range(len(case.changes))]
+    model = case.model
+    dear = [name for name in DEAR if rng.random() < 0.6]
+    yield from check.one_by_one(case, truths, model, (*CHEAP, *dear))
+    if has_factor(case):
+        stored = jb.with_factor(model)
+        yield from check.one_by_one(case, truths, stored, ("SelfConcordant", "Curvature"), " (factor)")
+    for name, method in (("bound_each", jb.Cached()), ("bound_each Theorem1", jb.Theorem1())):
+        if rng.random() < 0.7 and method.applies(model.problem):
+            yield from check.batch(case, truths, model, method, name)
+    for name, family in families.FAMILIES.items():
+        if rng.random() < (0.6 if name == "left_out" else 0.8):
+            yield from family(case, rng)
+
+
+def has_factor(case: draw.Case) -> bool:
+    pr = case.pr
+    large = np.abs(pr.X).max(initial=0.0) * 2.0 ** min(case.shift, 1000) > 1e120
+    return pr.penalty == "l2" and np.ndim(pr.lam) == 0 and pr.loss != "hinge" and not case.intercept and not large
+
+
+def decade(model) -> str:
+    """The relative duality gap of a stored model, as a decade."""
+    gap = float(model.gap) / max(abs(float(model.primal)), 1e-300)
+    return "inf" if not np.isfinite(gap) else f"1e{int(np.clip(np.floor(np.log10(max(gap, 1e-17))), -17, 9))}"

@@ -1,0 +1,158 @@
+"""Every certificate's intervals for a case against its truth."""
+
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import exact
+import numpy as np
+from exact import MP
+from soundness.draw import Case
+from soundness.truth import Truth
+
+import jaxbounds as jb
+
+NARROW = 1e-8  # an interval so narrow, relative to its value, pins the answer down
+NEAR = 0.05  # of its width: an end so close to the truth is tight
+METHODS = {
+    "Theorem1": jb.Theorem1(), "Theorem1 (i)": jb.Theorem1("i"), "Theorem1 (ii)": jb.Theorem1("ii"),
+    "Cached": jb.Cached(), "Partial": jb.Partial(), "Pass": jb.Pass(), "Pass (1 step)": jb.Pass(1),
+    "Curvature": jb.Curvature(), "SelfConcordant": jb.SelfConcordant(),
+}  # fmt: skip
+
+
+@dataclass
+class Outcome:
+    """One (model, change, certificate): what it says about each quantity, against the truth."""
+
+    certificate: str
+    kind: str
+    wrong: list[str]  # the intervals that miss the truth
+    slack: float  # the least distance of a truth from an end, over the interval's width (not of alpha)
+    room: float  # the same distance, over the size of the value
+    tight: bool
+    narrow: bool
+    vacuous: bool
+
+
+def judge(name: str, kind: str, quantities: list[tuple[str, Any, Any, Any]]) -> Outcome:
+    """(what, (lower, upper), values, errors) -> the outcome."""
+    wrong, slack, room, narrow, vacuous = [], np.inf, np.inf, False, True
+    for what, (lower, upper), values, errors in quantities:
+        lower, upper = np.atleast_1d(np.asarray(lower, float)), np.atleast_1d(np.asarray(upper, float))
+        values, errors = np.atleast_1d(values), np.atleast_1d(errors)
+        assert lower.shape == values.shape, f"{name}: {what} has shape {lower.shape}, the truth {values.shape}"
+        for i, (low, high, value, error) in enumerate(zip(lower, upper, values, np.broadcast_to(errors, values.shape), strict=True)):
+            if np.isnan(low) or np.isnan(high):
+                wrong.append(f"{what}[{i}] is NaN")
+                continue
+            below = value - exact.number(low) if np.isfinite(low) else MP.inf if low < 0 else -MP.inf
+            above = exact.number(high) - value if np.isfinite(high) else MP.inf if high > 0 else -MP.inf
+            if below < -error or above < -error:
+                wrong.append(f"{what}[{i}]: {MP.nstr(value, 20)} is not in [{low!r}, {high!r}], beyond by {MP.nstr(max(-below, -above), 5)}")
+            elif what != "alpha" and high > low and np.isfinite(low) and np.isfinite(high):
+                vacuous = False
+                least, size = float(max(min(below, above), MP.zero)), max(abs(float(value)), 1e-300)
+                width = max(float(below + above), 1e-320)
+                slack, room = min(slack, least / width), min(room, least / size)
+                narrow |= width <= NARROW * size
+    return Outcome(name, kind, wrong, slack, room, slack <= NEAR or narrow, narrow, vacuous)
+
+
+def kind_of(changes) -> str:
+    return changes[0][0] if len(changes) == 1 else "combine"
+
+
+def expected(case: Case, t: Truth, X_test) -> list[tuple[str, Any, Any]]:
+    """(what, exact value, error) of everything that bounds speak of, in the library's scaling."""
+    grow = MP.mpf(2) ** -case.shift
+    old = np.zeros(len(t.w))
+    old[: len(case.w)] = np.ldexp(case.w, -case.shift).astype(case.dtype)
+    w = t.w * grow
+    moved = exact.norm(w - exact.array(old))
+    X = exact.array(X_test)
+    norms = np.array([exact.norm(x) for x in X])
+    smooth = exact.number(jb_smoothness(case)) * 2
+    pr_norm = t_norms(case, t)
+    return [
+        ("w", w, t.error * grow), ("alpha", t.alpha, smooth * (pr_norm * t.error + t.error_b)),
+        ("scores", X @ w + t.b, norms * t.error * grow + t.error_b), ("distance", np.array([moved]), t.error * grow),
+        *([("intercept", np.array([t.b]), t.error_b)] if case.intercept else []),
+    ]  # fmt: skip
+
+
+def jb_smoothness(case: Case) -> float:
+    import oracle
+    from soundness.truth import float_parameter
+
+    y = case.pr.y
+    found = oracle.smoothness(case.pr.loss, float_parameter(case.pr.loss, case.pr.param, y))
+    return 1.0 if found is None else float(np.max(found))
+
+
+def t_norms(case: Case, t: Truth) -> Any:
+    return exact.number(1 + float(np.abs(case.pr.X).sum()) + 1e6)
+
+
+def says(bounds, X_test) -> dict[str, Any]:
+    found = {"w": bounds.w(), "alpha": bounds.alpha(), "scores": bounds.scores(X_test), "distance": bounds.distance}
+    found["intercept"] = bounds.intercept
+    return {what: (interval.lower, interval.upper) for what, interval in found.items()}
+
+
+def applies(method, model, change, problem_after) -> bool:
+    return method.applies(problem_after) and method.missing(model, change) is None
+
+
+def one_by_one(case: Case, truths: list[Truth | None], model, names=METHODS, suffix="") -> Iterator[tuple[int, Outcome]]:
+    """`bound` with every method that applies, for every change whose truth is known."""
+    from jaxbounds.bounds import problem_after
+
+    for number, t in enumerate(truths):
+        if t is None:
+            continue
+        change = case.change(number)
+        after = problem_after(model.problem, change)
+        X_test = case.tests(directions(case, t))
+        truth = expected(case, t, X_test)
+        for name, method in METHODS.items():
+            if name not in names or not applies(method, model, change, after):
+                continue
+            found = says(jb.bound(model, change, method), X_test)
+            yield number, judge(name + suffix, kind_of(case.changes[number]), [(w, found[w], v, e) for w, v, e in truth])
+
+
+def directions(case: Case, t: Truth) -> np.ndarray:
+    """The case's test rows, and the direction in which the optimum moves."""
+    width = len(t.w)
+    X = np.zeros((len(case.X_test) + 1, width))
+    X[:-1, : case.X_test.shape[1]] = case.X_test
+    old = np.zeros(width)
+    old[: len(case.w)] = case.w
+    moved = (t.w - exact.array(old)).astype(float)
+    X[-1] = moved / max(float(np.abs(moved).max(initial=0.0)), 1e-300)
+    return X
+
+
+def batch(case: Case, truths: list[Truth | None], model, method, name: str) -> Iterator[tuple[int, Outcome]]:
+    """`bound_each` over the changes that keep the width."""
+    d = len(case.w)
+    numbers = [k for k, t in enumerate(truths) if t is not None and len(t.w) == d]
+    if len(numbers) < 2:
+        return
+    X_test = case.tests(case.X_test)
+    found = jb.bound_each(model, jb.stack([case.change(k) for k in numbers]), X=X_test, method=method)
+    scores, distance = found.scores(), found.distance
+    for b, k in enumerate(numbers):
+        truth = {what: (v, e) for what, v, e in expected(case, truths[k], X_test)}
+        yield k, judge(name, kind_of(case.changes[k]), [
+            ("scores", (scores.lower[b], scores.upper[b]), *truth["scores"]),
+            ("distance", (distance.lower[b], distance.upper[b]), *truth["distance"]),
+        ])  # fmt: skip
+
+
+def quiet(call, *args, **options):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", jb.FitWarning)
+        return call(*args, **options)

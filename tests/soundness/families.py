@@ -1,0 +1,135 @@
+"""Certificates that speak of whole families of changes: every row left out or flipped, every penalty of a range."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import exact
+import numpy as np
+import oracle
+from soundness.check import Outcome, expected, judge
+from soundness.draw import Case
+
+import jaxbounds as jb
+
+PAIRS = 6  # sets of two rows that are tried against the worst case
+
+
+def each(case: Case, changes) -> tuple[Case, list]:
+    """The case with those changes, and their truths."""
+    case = replace(case, changes=tuple(changes))
+    return case, [case.truth(k) for k in range(len(case.changes))]
+
+
+def left_out(case: Case, rng) -> Iterator[tuple[int, Outcome]]:
+    """leave_one_out, influence, worst_case_removals and batches of removals against every row's removal."""
+    n, model = len(case.pr.y), case.model
+    if n < 2:
+        return
+    keep_n = bool(rng.integers(2))
+    form = "keep_n" if keep_n else "n - 1"
+    case, truths = each(case, [[("remove_rows", {"rows": np.array([k]), "keep_n": keep_n})] for k in range(n)])
+    if any(t is None for t in truths):
+        return
+    X_test = case.tests(case.X_test)
+    known = [{what: (v, e) for what, v, e in expected(case, t, X_test)} for t in truths]
+    own = [{what: (v, e) for what, v, e in expected(case, t, case.tests(case.pr.X))} for t in truths]
+    found = jb.leave_one_out(model, keep_n=keep_n).scores
+    for k in range(n):
+        value, error = own[k]["scores"]
+        yield k, judge(f"leave_one_out ({form})", "remove_rows", [
+            ("scores", (found.lower[k], found.upper[k]), value[k], error[k] if np.ndim(error) else error)])  # fmt: skip
+    if not case.intercept:
+        stored = exact.array(X_test) @ exact.array(np.ldexp(case.w, -case.shift).astype(case.dtype))
+        found = jb.influence(model, X_test, keep_n=keep_n)
+        if np.array_equal(np.asarray(found.rows)[:, 0], np.arange(n)):
+            scores = found.scores
+            for k in range(n):
+                value, error = known[k]["scores"]
+                yield k, judge("influence", "remove_rows", [
+                    ("scores", (scores.lower[k], scores.upper[k]), value - stored, error)])  # fmt: skip
+    yield from worst(case, known, X_test, keep_n, rng)
+    methods = {"Pass": jb.Pass(), "Curvature": jb.Curvature(), "Partial": jb.Partial()}
+    name = str(rng.choice(list(methods)))
+    if methods[name].applies(model.problem) and not case.intercept:
+        found = jb.bound_each(model, jb.stack([case.change(k) for k in range(n)]), X=X_test, method=methods[name])
+        scores, distance = found.scores(), found.distance
+        for k in range(n):
+            yield k, judge(f"bound_each {name}", "remove_rows", [
+                ("scores", (scores.lower[k], scores.upper[k]), *known[k]["scores"]),
+                ("distance", (distance.lower[k], distance.upper[k]), *known[k]["distance"])])  # fmt: skip
+
+
+def worst(case: Case, known, X_test, keep_n: bool, rng) -> Iterator[tuple[int, Outcome]]:
+    """worst_case_removals for one and two rows."""
+    problem, n = case.problem, len(case.pr.y)
+    if problem.penalty.strong_convexity is None or problem.loss.smoothness is None:
+        return
+    K = min(2, n - 1)
+    scores = jb.worst_case_removals(case.model, X_test, K, keep_n=keep_n).scores
+    yield 0, judge("worst_case_removals (1)", "remove_rows", [
+        (f"without {k}: scores", (scores.lower[0], scores.upper[0]), *known[k]["scores"]) for k in range(n)])
+    if K == 2:
+        pairs = [np.sort(rng.choice(n, 2, replace=False)) for _ in range(PAIRS)]
+        case, truths = each(case, [[("remove_rows", {"rows": rows, "keep_n": keep_n})] for rows in pairs])
+        truth = [scores_of(case, t, X_test) for t in truths if t is not None]
+        yield 0, judge("worst_case_removals (2)", "remove_rows", [
+            ("scores", (scores.lower[1], scores.upper[1]), *found) for found in truth])
+
+
+def scores_of(case: Case, t, X_test):
+    """(exact scores, their error)."""
+    return next((v, e) for what, v, e in expected(case, t, X_test) if what == "scores")
+
+
+def flipped(case: Case, rng) -> Iterator[tuple[int, Outcome]]:
+    """worst_case_relabels and a batch of flips."""
+    problem, n = case.problem, len(case.pr.y)
+    strong = problem.penalty.strong_convexity is not None and problem.loss.smoothness is not None
+    if n < 2 or case.pr.loss not in oracle.MARGIN_LOSSES or not strong:
+        return
+    y = case.pr.y
+    case, truths = each(case, [[("set_targets", {"rows": np.array([k]), "y_new": -y[[k]]})] for k in range(n)])
+    X_test = case.tests(case.X_test)
+    worst = jb.worst_case_relabels(case.model, X_test, 1).scores
+    truth = [(k, {what: (v, e) for what, v, e in expected(case, t, X_test)}) for k, t in enumerate(truths) if t is not None]
+    yield 0, judge("worst_case_relabels (1)", "set_targets", [
+        (f"flip {k}: scores", (worst.lower[0], worst.upper[0]), *found["scores"]) for k, found in truth])
+    if case.intercept:
+        return
+    found = jb.bound_each(case.model, jb.each_target_flipped(case.model), X=X_test)
+    scores, distance = found.scores(), found.distance
+    for k, exactly in truth:
+        yield k, judge("each_target_flipped", "set_targets", [
+            ("scores", (scores.lower[k], scores.upper[k]), *exactly["scores"]),
+            ("distance", (distance.lower[k], distance.upper[k]), *exactly["distance"])])  # fmt: skip
+
+
+def along_lambda(case: Case, rng) -> Iterator[tuple[int, Outcome]]:
+    """penalty_sweep from one model and from two, each_penalty, and best_penalty's promise on the range."""
+    if case.pr.penalty not in ("l2", "elastic_net") or np.ndim(case.pr.lam) or case.dtype == "float32":
+        return
+    factors = np.sort(10.0 ** rng.uniform(-2, 2, 6) if rng.random() < 0.5 else 10.0 ** rng.uniform(-0.2, 0.2, 6))
+    pr = case.pr
+    fields = [{"penalty": pr.penalty, "lam": float(pr.lam * f), "l1": float(pr.l1)} for f in factors]
+    case, truths = each(case, [[("set_penalty", a)] for a in fields])
+    X_test = case.tests(case.X_test)
+    penalties = [case.penalty(a) for a in fields]
+    y_test = np.ones(len(X_test))
+    models = [case.model]
+    if truths[0] is not None:
+        t = truths[0]
+        near = replace(case, pr=replace(pr, **fields[0]), w=t.w.astype(float) * (1 + 1e-6 * rng.normal()),
+                       alpha=np.clip(t.alpha.astype(float), *oracle.loss_domain(pr.loss, (0.0, pr.y) if pr.loss == "poisson" else pr.param)))  # fmt: skip
+        models.append(near.model)
+    for name, stored in (("penalty_sweep", models[:1]), ("penalty_sweep (2 models)", models)):
+        if len(stored) == 2 and len(models) == 1:
+            continue
+        scores = jb.penalty_sweep(stored if len(stored) > 1 else stored[0], penalties, X_test, y_test).scores
+        for k, t in enumerate(truths):
+            if t is not None:
+                truth = {what: (v, e) for what, v, e in expected(case, t, X_test)}
+                yield k, judge(name, "set_penalty", [
+                    ("scores", (scores.lower[k], scores.upper[k]), *truth["scores"])])  # fmt: skip
+
+
+FAMILIES = {"left_out": left_out, "flipped": flipped, "along_lambda": along_lambda}
