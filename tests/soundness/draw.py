@@ -24,7 +24,7 @@ from soundness import truth
 SMOOTH = ("smoothed_hinge", "squared_hinge", "logistic", "squared", "huber", "modified_huber",
           "squared_epsilon_insensitive", "smoothed_quantile", "log_cosh", "poisson")  # fmt: skip
 PENALTIES = ("l2", "vector l2", "elastic net", "l1", "lq")
-SHAPES = ((12, 6), (12, 2), (6, 3), (5, 12), (1, 3), (2, 1), (1, 1), (40, 3), (3, 24), (2, 2))
+SHAPES = ((12, 6), (12, 6), (12, 2), (6, 3), (5, 12), (1, 3), (2, 1), (1, 1), (30, 3), (30, 3), (24, 1), (3, 24))
 DATA = ("plain", "duplicates", "constant", "empty", "separable", "one label", "tiny rows", "mixed rows", "mixed columns",
         "flat", "collinear")  # fmt: skip
 KINDS = ("set_elements", "set_rows", "set_columns", "set_targets", "set_weights", "add_rows", "remove_rows",
@@ -49,6 +49,7 @@ class Case:
     intercept: bool
     shift: int
     labels: dict[str, str]
+    start: np.ndarray  # the old optimum, with the intercept last
 
     @cached_property
     def problem(self) -> jb.Problem:
@@ -99,7 +100,12 @@ class Case:
         return changed(self.pr, self.weight, self.changes[number], self.scale)
 
     def truth(self, number: int) -> truth.Truth | None:
-        return truth.optimum(*self.after(number), self.intercept)
+        pr, c = self.after(number)
+        width = pr.X.shape[1]
+        start = np.zeros(width + self.intercept)
+        start[: self.w.size] = self.start[: self.w.size]
+        start[width:] = self.start[self.w.size :]
+        return truth.optimum(pr, c, self.intercept, start)
 
 
 def changed(pr: oracle.Problem, weight, changes: list[oracle.Change], scale: str):
@@ -194,7 +200,7 @@ def draw(seed: int, number: int) -> Case | None:
     if abs(shift) > 20 and float(np.max(pr.lam if pr.lam is not None else pr.kappa)) > 1e8:
         shift = 20
     changes = []
-    for _ in range(int(rng.integers(3, 6))):
+    for _ in range(int(rng.integers(8, 17))):
         kind = pick(rng, KINDS)
         found = _change(rng, kind, n, d, X, y, values, targets, strength, penalty, loss)
         if found is not None:
@@ -203,7 +209,7 @@ def draw(seed: int, number: int) -> Case | None:
     X_test = np.vstack([rng.normal(size=(2, d)), X[:1], np.ones((1, d))])
     return Case(
         pr, scale, weight, w, b, alpha, tuple(changes), X_test, dtype, labels["storage"] == "sparse", intercept, shift,
-        labels,
+        labels, np.append(best.w.astype(float), [float(best.b)] * intercept),
     )  # fmt: skip
 
 

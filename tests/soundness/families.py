@@ -6,11 +6,13 @@ from dataclasses import replace
 import exact
 import numpy as np
 import oracle
-from soundness.check import Outcome, expected, judge
+from soundness.check import Outcome, expected, judge, split
 from soundness.draw import Case
 
 import jaxbounds as jb
 
+BATCHED = {"Cached": jb.Cached(), "Theorem1": jb.Theorem1(), "Pass": jb.Pass(), "Partial": jb.Partial()}
+CHEAP = ("Cached", "Theorem1")
 PAIRS = 6  # sets of two rows that are tried against the worst case
 
 
@@ -31,32 +33,42 @@ def left_out(case: Case, rng) -> Iterator[tuple[int, Outcome]]:
     if any(t is None for t in truths):
         return
     X_test = case.tests(case.X_test)
-    known = [{what: (v, e) for what, v, e in expected(case, t, X_test)} for t in truths]
-    own = [{what: (v, e) for what, v, e in expected(case, t, case.tests(case.pr.X))} for t in truths]
+    known = known_of(case, truths, X_test)
+    own = [{what: (v, e) for what, v, e in expected(case, t, case.tests(case.pr.X[[k]]))} for k, t in enumerate(truths)]
     found = jb.leave_one_out(model, keep_n=keep_n).scores
     for k in range(n):
-        value, error = own[k]["scores"]
         yield k, judge(f"leave_one_out ({form})", "remove_rows", [
-            ("scores", (found.lower[k], found.upper[k]), value[k], error[k] if np.ndim(error) else error)])  # fmt: skip
+            ("scores", (found.lower[k], found.upper[k]), *own[k]["scores"])])  # fmt: skip
     if not case.intercept:
         stored = exact.array(X_test) @ exact.array(np.ldexp(case.w, -case.shift).astype(case.dtype))
         found = jb.influence(model, X_test, keep_n=keep_n)
         if np.array_equal(np.asarray(found.rows)[:, 0], np.arange(n)):
             scores = found.scores
+            moves = [split(exact.array(X_test) @ t.w * exact.number(2) ** -case.shift - stored) for t in truths]
             for k in range(n):
-                value, error = known[k]["scores"]
+                error = known[k]["scores"][1]
                 yield k, judge("influence", "remove_rows", [
-                    ("scores", (scores.lower[k], scores.upper[k]), value - stored, error)])  # fmt: skip
+                    ("scores", (scores.lower[k], scores.upper[k]), moves[k], error)])  # fmt: skip
     yield from worst(case, known, X_test, keep_n, rng)
-    methods = {"Pass": jb.Pass(), "Curvature": jb.Curvature(), "Partial": jb.Partial()}
-    name = str(rng.choice(list(methods)))
-    if methods[name].applies(model.problem) and not case.intercept:
-        found = jb.bound_each(model, jb.stack([case.change(k) for k in range(n)]), X=X_test, method=methods[name])
-        scores, distance = found.scores(), found.distance
-        for k in range(n):
-            yield k, judge(f"bound_each {name}", "remove_rows", [
-                ("scores", (scores.lower[k], scores.upper[k]), *known[k]["scores"]),
-                ("distance", (distance.lower[k], distance.upper[k]), *known[k]["distance"])])  # fmt: skip
+    changes = jb.each_row_removed(model) if not keep_n else jb.stack([case.change(k) for k in range(n)])
+    for name, method in BATCHED.items():
+        if method.applies(model.problem) and not case.intercept and (name in CHEAP or rng.random() < 0.25):
+            yield from batch(f"bound_each {name}", "remove_rows", jb.bound_each(model, changes, X_test, method), known)
+
+
+def batch(name: str, kind: str, found, known) -> Iterator[tuple[int, Outcome]]:
+    """An EachBounds with its X against the truth of each candidate, None where that is not known."""
+    scores, distance = found.scores(), found.distance
+    for k, truth in enumerate(known):
+        if truth is not None:
+            yield k, judge(name, kind, [
+                ("scores", (scores.lower[k], scores.upper[k]), *truth["scores"]),
+                ("distance", (distance.lower[k], distance.upper[k]), *truth["distance"])])  # fmt: skip
+
+
+def known_of(case: Case, truths, X_test) -> list:
+    """Per change a dict of what is known, None where nothing is."""
+    return [t and {what: (v, e) for what, v, e in expected(case, t, X_test)} for t in truths]
 
 
 def worst(case: Case, known, X_test, keep_n: bool, rng) -> Iterator[tuple[int, Outcome]]:
@@ -91,22 +103,19 @@ def flipped(case: Case, rng) -> Iterator[tuple[int, Outcome]]:
     case, truths = each(case, [[("set_targets", {"rows": np.array([k]), "y_new": -y[[k]]})] for k in range(n)])
     X_test = case.tests(case.X_test)
     worst = jb.worst_case_relabels(case.model, X_test, 1).scores
-    truth = [(k, {what: (v, e) for what, v, e in expected(case, t, X_test)}) for k, t in enumerate(truths) if t is not None]
+    known = known_of(case, truths, X_test)
     yield 0, judge("worst_case_relabels (1)", "set_targets", [
-        (f"flip {k}: scores", (worst.lower[0], worst.upper[0]), *found["scores"]) for k, found in truth])
-    if case.intercept:
-        return
-    found = jb.bound_each(case.model, jb.each_target_flipped(case.model), X=X_test)
-    scores, distance = found.scores(), found.distance
-    for k, exactly in truth:
-        yield k, judge("each_target_flipped", "set_targets", [
-            ("scores", (scores.lower[k], scores.upper[k]), *exactly["scores"]),
-            ("distance", (distance.lower[k], distance.upper[k]), *exactly["distance"])])  # fmt: skip
+        (f"flip {k}: scores", (worst.lower[0], worst.upper[0]), *found["scores"]) for k, found in enumerate(known) if found])
+    if not case.intercept:
+        for name in CHEAP:
+            found = jb.bound_each(case.model, jb.each_target_flipped(case.model), X_test, BATCHED[name])
+            yield from batch(f"bound_each {name}", "set_targets", found, known)
 
 
 def along_lambda(case: Case, rng) -> Iterator[tuple[int, Outcome]]:
     """penalty_sweep from one model and from two, each_penalty, and best_penalty's promise on the range."""
-    if case.pr.penalty not in ("l2", "elastic_net") or np.ndim(case.pr.lam) or case.dtype == "float32":
+    simple = case.pr.penalty in ("l2", "elastic_net") and np.ndim(case.pr.lam) == 0 and case.pr.loss != "hinge"
+    if not simple or case.dtype == "float32":
         return
     factors = np.sort(10.0 ** rng.uniform(-2, 2, 6) if rng.random() < 0.5 else 10.0 ** rng.uniform(-0.2, 0.2, 6))
     pr = case.pr
@@ -115,7 +124,7 @@ def along_lambda(case: Case, rng) -> Iterator[tuple[int, Outcome]]:
     X_test = case.tests(case.X_test)
     penalties = [case.penalty(a) for a in fields]
     y_test = np.ones(len(X_test))
-    models = [case.model]
+    models, known = [case.model], known_of(case, truths, X_test)
     if truths[0] is not None:
         t = truths[0]
         near = replace(case, pr=replace(pr, **fields[0]), w=t.w.astype(float) * (1 + 1e-6 * rng.normal()),
@@ -125,11 +134,14 @@ def along_lambda(case: Case, rng) -> Iterator[tuple[int, Outcome]]:
         if len(stored) == 2 and len(models) == 1:
             continue
         scores = jb.penalty_sweep(stored if len(stored) > 1 else stored[0], penalties, X_test, y_test).scores
-        for k, t in enumerate(truths):
-            if t is not None:
-                truth = {what: (v, e) for what, v, e in expected(case, t, X_test)}
+        for k, truth in enumerate(known):
+            if truth is not None:
                 yield k, judge(name, "set_penalty", [
                     ("scores", (scores.lower[k], scores.upper[k]), *truth["scores"])])  # fmt: skip
+    if not case.intercept:
+        for name in CHEAP:
+            found = jb.bound_each(case.model, jb.each_penalty(penalties), X_test, BATCHED[name])
+            yield from batch(f"bound_each {name}", "set_penalty", found, known)
 
 
 FAMILIES = {"left_out": left_out, "flipped": flipped, "along_lambda": along_lambda}

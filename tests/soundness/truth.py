@@ -49,15 +49,24 @@ def float_parameter(loss: str, p: Any, y: np.ndarray) -> Any:
     return (p, y) if loss == "poisson" else p
 
 
-def optimum(pr: oracle.Problem, c: np.ndarray, intercept: bool = False) -> Truth | None:
-    """The optimum of a problem with exact weights c (rows of weight 0 do not count), None if it is not certain."""
+def optimum(pr: oracle.Problem, c: np.ndarray, intercept: bool = False, start=None) -> Truth | None:
+    """The optimum of a problem with exact weights c (rows of weight 0 do not count), None if it is not certain.
+
+    start: floats near it (with the intercept last), from which Newton's steps are tried first.
+    """
     keep = np.flatnonzero(c.astype(float) > 0)
     if not keep.size:
         return None
     small = replace(pr, X=pr.X[keep], y=pr.y[keep], c=c[keep].astype(float))
     with np.errstate(all="ignore"):
         try:
-            found = _hinge(small, c[keep]) if pr.loss == "hinge" else _smooth(small, c[keep], intercept)
+            found = None
+            if pr.loss == "hinge":
+                found = _hinge(small, c[keep])
+            elif start is not None and pr.penalty == "l2":
+                found = _smooth(small, c[keep], intercept, start)
+            if found is None and pr.loss != "hinge":
+                found = _smooth(small, c[keep], intercept)
         except (ArithmeticError, np.linalg.LinAlgError, ValueError):
             return None
     if found is None:
@@ -74,11 +83,13 @@ def _with_ones(pr: oracle.Problem) -> oracle.Problem:
     return replace(pr, X=X, lam=np.append(np.zeros(d) + pr.lam, 0.0), l1=np.append(np.zeros(d) + pr.l1, 0.0))
 
 
-def _smooth(pr: oracle.Problem, c: np.ndarray, intercept: bool) -> Truth | None:
+def _smooth(pr: oracle.Problem, c: np.ndarray, intercept: bool, start=None) -> Truth | None:
     d = pr.X.shape[1]
     pr = replace(_with_ones(pr) if intercept else pr, param=float_parameter(pr.loss, pr.param, pr.y))
     power = pr.penalty == "lq"
-    start = oracle._newton_lq(pr, np.zeros(d)) if power else oracle._newton_prox(pr, np.zeros(pr.X.shape[1]))
+    quick = start is not None
+    if not quick:
+        start = oracle._newton_lq(pr, np.zeros(d)) if power else oracle._newton_prox(pr, np.zeros(pr.X.shape[1]))
     ridge, l1 = (np.zeros(d), np.zeros(d)) if power else oracle._vectors(pr)
     param = pr.param[0] if pr.loss == "poisson" else pr.param
     X, y, w = exact.array(pr.X), exact.array(pr.y), exact.array(start)
@@ -129,7 +140,7 @@ def _smooth(pr: oracle.Problem, c: np.ndarray, intercept: bool) -> Truth | None:
         if size <= 1e-3 * DIGITS * max(scale, 1e-300) or norm < tail * tail:
             break
         w = w - step
-        if len(norms) > 12 and norms[-1] > norms[-8] / 2:
+        if len(norms) > 12 and norms[-1] > norms[-8] / 2 or quick and len(norms) > 3 and norms[-1] > norms[-3] / 2:
             return None
     else:
         return None
@@ -137,7 +148,6 @@ def _smooth(pr: oracle.Problem, c: np.ndarray, intercept: bool) -> Truth | None:
         return None
     if power and np.any(abs(g[~on]) > 0):
         return None
-    alpha, g = gradient(w)
     size = 10 * exact.norm(np.array([exact.number(z) for z in step]))
     if weak > 0 and not intercept:
         error = exact.norm(g[on]) / exact.number(weak)
