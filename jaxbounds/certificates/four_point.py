@@ -75,15 +75,16 @@ def _settle(ledger: Ledger, e_delta, e_w, e, e_pad, excess, off_sq, off_slack, p
     zero = xp.zeros(())
     e, e_pad = xp.where(live, e, 0.0), xp.where(live, e_pad, 0.0)
     off_sq, off_slack, pad = (zero,) * 3 if edit.all_cols else (xp.maximum(off_sq, 0.0), off_slack, pad)
+    lost = 4 * edit.d * TINY * (1.0 + e_delta + xp.abs(e_w)) ** 2  # squares that vanish, by themselves or times lam
     if lam is not None:
-        square, slack = lam * (off_sq + edit.total_q(e**2)), lam * off_slack
+        square, slack = lam * (off_sq + edit.total_q(e**2)), lam * (off_slack + lost)
     else:
-        off, slack = zero, zero
+        off, slack, by_root = zero, lost, root(ledger.lam)
         if not edit.all_cols:
-            off = xp.maximum(totals.delta_metric - edit.total_q(ledger.lam * ledger.old.delta**2), 0.0)
-            slack = growth(edit.d + 16) * totals.delta_metric
-        square = off + edit.total_q(ledger.lam * e**2)
-    pad = up(root(edit.total_q(ledger.lam * e_pad**2)) + pad, ledger.terms_q)
+            off = xp.maximum(totals.delta_metric - edit.total_q((by_root * ledger.old.delta) ** 2), 0.0)
+            slack = slack + growth(edit.d + 16) * totals.delta_metric
+        square = off + edit.total_q((by_root * e) ** 2)
+    pad = up(root(edit.total_q((root(ledger.lam) * e_pad) ** 2)) + pad, ledger.terms_q)
     return hold(Move(e_delta, e_w, e, e_pad, excess, off_sq, off_slack, square, slack, pad))
 
 

@@ -148,6 +148,10 @@ def _smooth(pr: oracle.Problem, c: np.ndarray, intercept: bool, start=None) -> T
         return None
     if power and np.any(abs(g[~on]) > 0):
         return None
+    if weak == 0 or intercept:  # a flat Hessian takes no step, wherever it is: the gradient must be 0 as well
+        terms = abs(X).T @ (c * abs(alpha)) + ridge_ * abs(w) + l1_
+        if norm > exact.number(DIGITS) * exact.norm(terms):
+            return None
     size = 10 * exact.norm(np.array([exact.number(z) for z in step]))
     if weak > 0 and not intercept:
         error = exact.norm(g[on]) / exact.number(weak)
