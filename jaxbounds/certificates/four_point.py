@@ -180,13 +180,14 @@ def spot_norm(ledger: Ledger, beta, moved, new, kept, e_delta, e_w):
     width = model.row_terms + np.minimum(ledger.terms_e, edit.d) + 16
     row_norm = root(old.row_norm_sq)
     size = xp.abs(beta) * row_norm + root(own_sq)
-    norms = root(xp.maximum(squares, 0.0) + growth(k) * size**2)
+    about, norms = root(xp.maximum(squares, 0.0)), root(xp.maximum(squares, 0.0) + growth(k) * size**2)
     bulk = e_delta * root(totals.delta_delta) + xp.abs(e_w) * root(totals.w_w)
     whole = e_delta**2 * totals.delta_delta + 2 * e_delta * e_w * totals.delta_w + e_w**2 * totals.w_w
-    total = edit.total_r(norms) / lam
-    e_sq = whole - 2 * edit.total_r(dots) / lam + total**2
+    total, found = edit.total_r(norms) / lam, edit.total_r(about) / lam
+    e_sq = whole - 2 * edit.total_r(dots) / lam + found**2
     slack = 2 * bulk * edit.total_r(size) / lam + total**2
     slack = growth(edit.d + 16) * bulk**2 + growth(width + ledger.terms_r) * slack
+    slack = slack + xp.maximum(total**2 - found**2, 0.0)  # rows that cancel: their norms are not known that well
     error = edit.total_r((xp.abs(new) + xp.abs(kept)) * row_norm + edit.by_row(xp.abs(moved)))
     alone = edit.total_r(xp.where(edit.rows < edit.n, 1.0, 0.0)) <= 1
     return hold((xp.maximum(e_sq, 0.0), slack, growth(16) * error / lam, alone))
