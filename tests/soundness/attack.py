@@ -28,7 +28,7 @@ GOALS = ("distance", "score")
 METHODS = {"Theorem1": jb.Theorem1(), "Cached": jb.Cached(), "Partial": jb.Partial(), "Pass": jb.Pass(),
            "Curvature": jb.Curvature()}  # fmt: skip
 PARAM = {"smoothed_hinge": GAMMA}
-STEPS = 0.5 ** jnp.arange(8)
+STEPS = 0.5 ** np.arange(8)
 
 
 def slope(loss: str, q):
@@ -125,7 +125,7 @@ class Attack:
     def run(self, seed: int, restarts: int, steps: int, rounds: int = 1):
         """(the best share of every restart, their parameters, y): Adam on all restarts at once."""
         rng = np.random.default_rng([seed, *map(ord, f"{self}")])
-        with jax.enable_x64(True):
+        with jax.enable_x64(True), jax.numpy_dtype_promotion("standard"):  # which optax needs
             y = jnp.asarray(rng.normal(size=N) if self.loss == "squared" else np.where(rng.random(N) < 0.5, 1.0, -1.0))
             start = {"X": (N, D), "row": (D,), "w": (D,), "alpha": (N,), "eta": (D,), "lam": (), "lam_new": ()}
             size = 10.0 ** rng.uniform(-1.5, 0.5, restarts)
