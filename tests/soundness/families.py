@@ -7,12 +7,13 @@ import exact
 import numpy as np
 import oracle
 from soundness.check import Outcome, expected, judge, split
-from soundness.draw import Case
+from soundness.draw import Case, narrow
 
 import jaxbounds as jb
 
 BATCHED = {"Cached": jb.Cached(), "Theorem1": jb.Theorem1(), "Pass": jb.Pass(), "Partial": jb.Partial()}
 CHEAP = ("Cached", "Theorem1")
+ALIKE = 24  # changes of one kind
 PAIRS = 6  # sets of two rows that are tried against the worst case
 
 
@@ -25,7 +26,7 @@ def each(case: Case, changes) -> tuple[Case, list]:
 def left_out(case: Case, rng) -> Iterator[tuple[int, Outcome]]:
     """leave_one_out, influence, worst_case_removals and batches of removals against every row's removal."""
     n, model = len(case.pr.y), case.model
-    if n < 2:
+    if n < 2 or not at_once(case) and rng.random() < 0.5:
         return
     keep_n = bool(rng.integers(2))
     form = "keep_n" if keep_n else "n - 1"
@@ -52,7 +53,7 @@ def left_out(case: Case, rng) -> Iterator[tuple[int, Outcome]]:
     yield from worst(case, known, X_test, keep_n, rng)
     changes = jb.each_row_removed(model) if not keep_n else jb.stack([case.change(k) for k in range(n)])
     for name, method in BATCHED.items():
-        if method.applies(model.problem) and not case.intercept and (name in CHEAP or rng.random() < 0.25):
+        if method.applies(model.problem) and at_once(case) and (name in CHEAP or rng.random() < 0.25):
             yield from batch(f"bound_each {name}", "remove_rows", jb.bound_each(model, changes, X_test, method), known)
 
 
@@ -69,6 +70,12 @@ def batch(name: str, kind: str, found, known) -> Iterator[tuple[int, Outcome]]:
 def known_of(case: Case, truths, X_test) -> list:
     """Per change a dict of what is known, None where nothing is."""
     return [t and {what: (v, e) for what, v, e in expected(case, t, X_test)} for t in truths]
+
+
+def at_once(case: Case) -> bool:
+    """Whether batches of its changes are computed as one, and truths are cheap."""
+    strong = case.problem.penalty.strong_convexity is not None
+    return strong and not case.intercept and case.pr.loss != "hinge"
 
 
 def worst(case: Case, known, X_test, keep_n: bool, rng) -> Iterator[tuple[int, Outcome]]:
@@ -144,4 +151,35 @@ def along_lambda(case: Case, rng) -> Iterator[tuple[int, Outcome]]:
             yield from batch(f"bound_each {name}", "set_penalty", found, known)
 
 
-FAMILIES = {"left_out": left_out, "flipped": flipped, "along_lambda": along_lambda}
+def alike(case: Case, rng) -> Iterator[tuple[int, Outcome]]:
+    """Many changes of one kind and size, which a batch computes as one."""
+    if not at_once(case):
+        return
+    n, d = case.pr.X.shape
+    margin, size = case.pr.loss in oracle.MARGIN_LOSSES, 10.0 ** rng.uniform(-3, 1)
+
+    def one() -> tuple[str, dict]:
+        rows = rng.choice(n, min(2, n), replace=False)
+        target = -case.pr.y[rows] if margin else case.pr.y[rows] + size
+        X_new = np.abs(case.pr.X).max(initial=1e-3) * size * rng.normal(size=(len(rows), d))
+        return {
+            "set_elements": ("set_elements", {"rows": rows, "cols": rng.integers(0, d, len(rows)), "values": X_new[:, 0]}),
+            "set_rows": ("set_rows", {"rows": rows, "X_new": X_new}),
+            "set_targets": ("set_targets", {"rows": rows, "y_new": target}),
+            "set_weights": ("set_weights", {"rows": rows, "weights": case.weight[rows] * np.exp(size * rng.normal())}),
+            "add_rows": ("add_rows", {"X_new": X_new, "y_new": case.pr.y[rows]}),
+        }[kind]
+
+    kind = str(rng.choice(["set_elements", "set_rows", "set_targets", "set_weights", "add_rows"]))
+    changes = [[(kind, {k: narrow(v, case.dtype) if k in ("X_new", "values") else v for k, v in one()[1].items()})]
+               for _ in range(ALIKE)]  # fmt: skip
+    case, truths = each(case, changes)
+    X_test = case.tests(case.X_test)
+    known, stacked = known_of(case, truths, X_test), jb.stack([case.change(k) for k in range(ALIKE)])
+    for name, method in BATCHED.items():
+        if method.applies(case.problem) and (name in CHEAP or rng.random() < 0.1):
+            found = jb.bound_each(case.model, stacked, X_test, method)
+            yield from batch(f"bound_each {name}", kind, found, known)
+
+
+FAMILIES = {"alike": alike, "left_out": left_out, "flipped": flipped, "along_lambda": along_lambda}
