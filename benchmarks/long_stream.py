@@ -109,7 +109,8 @@ def report(payload: dict) -> str:
     chosen = [points[int(k)] for k in np.unique(np.linspace(0, len(points) - 1, 8).astype(int))]
     rows = [[f"{p['push']:,}", str(p["rows"]), f"{p['megabytes']:.0f}", str(p["compiled"])] for p in chosen]
     early = "" if payload["pushes"] == payload["wanted"] else f" (of {payload['wanted']:,} that were planned)"
-    per_push = 2**20 * (points[-1]["megabytes"] - points[0]["megabytes"]) / max(points[-1]["push"] - points[0]["push"], 1)
+    apart = max(points[-1]["push"] - points[0]["push"], 1)
+    per_push = 2**20 * (points[-1]["megabytes"] - points[0]["megabytes"]) / apart
     return f"""## A long life of one monitor (`benchmarks/long_stream.py`)
 
 {payload["pushes"]:,} pushes{early} of random changes of all kinds to about {N} rows and {D} columns (logistic, L2), \

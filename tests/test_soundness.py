@@ -27,9 +27,9 @@ def tried(cases):
 
 
 def test_certificates_hold_on_hostile_cases():
-    counts = tried(range(12))
-    assert sum(entry["tried"] for entry in counts["certificates"].values()) > 600
-    assert counts["unknown"] <= 6, "the truth is not known often enough"
+    counts = tried(range(8))
+    assert sum(entry["tried"] for entry in counts["certificates"].values()) > 400
+    assert counts["unknown"] <= 4, "the truth is not known often enough"
     for name in ("Theorem1", "Cached", "bound_each Cached"):
         entry = counts["certificates"][name]
         assert entry["tight"] >= 0.2 * entry["tried"], f"{name} is hardly ever tight: {entry}"
@@ -37,8 +37,8 @@ def test_certificates_hold_on_hostile_cases():
 
 @pytest.mark.slow
 def test_certificates_hold_on_more_hostile_cases():
-    counts = tried(range(100, 130))
-    assert sum(entry["tried"] for entry in counts["certificates"].values()) > 1500
+    counts = tried(range(100, 120))
+    assert sum(entry["tried"] for entry in counts["certificates"].values()) > 1000
 
 
 @pytest.mark.parametrize("name", regressions.CASES)
@@ -61,7 +61,9 @@ def test_candidates_of_several_sizes_read_their_own_elements():
     y = np.where(X[:, 0] > 0, 1.0, -1.0)
     pr = oracle.Problem("logistic", X, y, np.full(20, 1 / 20), lam=0.1)
     best = oracle.solve(pr)
-    case = draw.Case(pr, "mean", np.ones(20), best.w, 0.0, best.alpha, (), X[:2], "float64", False, False, 0, {}, best.w)
+    case = draw.Case(
+        pr, "mean", np.ones(20), best.w, 0.0, best.alpha, (), X[:2], "float64", False, False, 0, {}, best.w
+    )  # fmt: skip
     for sizes in ((4, 3, 5), (3, 5, 4), (1, 2, 3), (2, 2, 1, 3), (4, 4)):
         changes = [
             jb.set_elements(np.arange(k) + 4 * i, np.arange(k) % 6, 10.0**i * rng.normal(size=k))
@@ -82,7 +84,8 @@ def test_truths_agree_with_the_oracle():
         truth = case.truth(0)
         pr = case.after(0)[0]
         keep = pr.c > 0
-        if truth is None or np.abs(pr.X).max() > 1e3 or np.min(pr.lam or pr.kappa if np.ndim(pr.lam) == 0 else pr.lam) < 1e-2:
+        strength = np.min(pr.kappa if pr.penalty == "l1" else pr.lam)
+        if truth is None or np.abs(pr.X).max() > 1e3 or strength < 1e-2:
             continue
         best = oracle.solve(replace(pr, X=pr.X[keep], y=pr.y[keep], c=pr.c[keep]))
         size = np.abs(best.w).max(initial=1e-12)
@@ -103,7 +106,8 @@ def test_judge_sees_one_unit_in_the_last_place():
 
 def test_failures_are_made_small():
     """The loop that shrinks finds the one row and the one element that matter to a made-up failure."""
-    case = next(c for k in range(50) if (c := draw.draw(SEED + 2, k)) and c.pr.X.shape == (12, 6) and c.pr.penalty == "l2")
+    cases = filter(None, (draw.draw(SEED + 2, k) for k in range(50)))
+    case = next(case for case in cases if case.pr.X.shape == (12, 6) and case.pr.penalty == "l2")
     case = replace(case, changes=([("set_weights", {"rows": np.array([2, 5]), "weights": np.array([1.5, 3.0])})],))
     x = case.pr.X[5, 3]
     small = shrink.shrink(case, 0, lambda c: bool((np.sign(c.pr.X) == np.sign(x)).any() and len(c.changes[0]) == 1))
@@ -127,7 +131,7 @@ def test_tallies_add_up():
 @pytest.mark.slow
 def test_gradient_attacks_do_not_pass():
     """An ascent uses up most of a bound, and never more than all of it."""
-    attack = Attack("logistic", "set_rows", "Cached", "distance")
+    attack = Attack("logistic", "set_rows", "Cached")
     best, at, y = attack.run(0, restarts=4, steps=40)
     assert 0.8 < best.max() <= 1 + 1e-12
     for k in np.argsort(-best)[:2]:

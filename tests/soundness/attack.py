@@ -14,12 +14,12 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import oracle
-from soundness.check import Outcome, expected, judge, says
-from soundness.draw import Case
 
 import jaxbounds as jb
 from jaxbounds.matrix import Dense
 from jaxbounds.model import Data, remember
+from soundness.check import Outcome, expected, judge, says
+from soundness.draw import Case
 
 N, D = 6, 3
 GAMMA = 0.5
@@ -87,14 +87,13 @@ class Attack:
     loss: str
     change: str
     method: str
-    goal: str
 
     def dual(self, raw):
         """A feasible alpha of any number."""
         return raw if self.loss == "squared" else jax.nn.sigmoid(raw)
 
-    def share(self, theta: dict[str, Any], y):
-        """How much of the bound the truth uses up; 0 where the optimum was not found."""
+    def shares(self, theta: dict[str, Any], y):
+        """How much of the bounds of the distance and of a score the truth uses up; 0 where no optimum was found."""
         X, lam = theta["X"], jnp.exp(theta["lam"])
         problem = jb.Problem(getattr(jb.losses, self.loss)(*([PARAM[self.loss]] if self.loss in PARAM else [])),
                              jb.penalties.l2(lam), "sum")  # fmt: skip
@@ -112,18 +111,16 @@ class Attack:
             change = jb.set_penalty(jb.penalties.l2(lam_new))
         w, residual = optimum(self.loss, X, y_new, c, lam_new)
         bounds = jb.bound(model, change, METHODS[self.method])
-        if self.goal == "distance":
-            far = bounds.distance.upper
-            share = jnp.linalg.norm(w - theta["w"]) / far
-        else:
-            found = bounds.scores(theta["eta"][None, :])
-            middle, half = (found.lower[0] + found.upper[0]) / 2, (found.upper[0] - found.lower[0]) / 2
-            share = (theta["eta"] @ w - middle) / half
-        good = (residual < 1e-10 * (1 + jnp.linalg.norm(w))) & jnp.isfinite(share)
-        return jnp.where(good, jnp.where(good, share, 0.0), 0.0)
+        found = bounds.scores(theta["eta"][None, :])
+        middle, half = (found.lower[0] + found.upper[0]) / 2, (found.upper[0] - found.lower[0]) / 2
+        shares = jnp.stack([
+            jnp.linalg.norm(w - theta["w"]) / bounds.distance.upper, (theta["eta"] @ w - middle) / half
+        ])  # fmt: skip
+        good = (residual < 1e-10 * (1 + jnp.linalg.norm(w))) & jnp.isfinite(shares)
+        return jnp.where(good, shares, 0.0)
 
     def run(self, seed: int, restarts: int, steps: int, rounds: int = 1):
-        """(the best share of every restart, their parameters, y): Adam on all restarts at once."""
+        """(the best share of every restart, their parameters, y): Adam on all at once, goals by turns (see GOALS)."""
         rng = np.random.default_rng([seed, *map(ord, f"{self}")])
         with jax.enable_x64(True), jax.numpy_dtype_promotion("standard"):  # which optax needs
             y = jnp.asarray(rng.normal(size=N) if self.loss == "squared" else np.where(rng.random(N) < 0.5, 1.0, -1.0))
@@ -132,13 +129,14 @@ class Attack:
             theta = {k: jnp.asarray(np.multiply.outer(size, np.ones(s)) * rng.normal(size=(restarts, *s)))
                      for k, s in start.items()}  # fmt: skip
             rule = optax.adam(0.05)
-            both = jax.vmap(jax.value_and_grad(lambda theta: self.share(theta, y)))
+            goal = jnp.arange(restarts) % len(GOALS)
+            both = jax.vmap(jax.value_and_grad(lambda theta, goal: self.shares(theta, y)[goal]))
 
             @jax.jit
             def ascend(theta, state, best, at):
                 def step(_, carry):
                     theta, state, best, at = carry
-                    share, slopes = both(theta)
+                    share, slopes = both(theta, goal)
                     better = share > best
                     at = jax.tree.map(lambda a, b: jnp.where(better.reshape(-1, *[1] * (a.ndim - 1)), a, b), theta, at)
                     slopes = jax.tree.map(lambda g: jnp.where(jnp.isfinite(g), -g, 0.0), slopes)

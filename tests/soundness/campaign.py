@@ -3,9 +3,9 @@
 from typing import Any
 
 import numpy as np
-from soundness import check, draw, families, tally
 
 import jaxbounds as jb
+from soundness import check, draw, families, tally
 
 CHEAP = ("Theorem1", "Cached", "Partial")
 CLOSELY = 2  # changes of a case that are asked one by one
@@ -30,8 +30,8 @@ def run(seed: int, number: int) -> dict[str, Any]:
     tally.add(counts, labels, (found for _, found in outcomes))
     for change, found in outcomes:
         if found.wrong:
-            counts["failures"].append(f"case {seed} {number} change {change} {found.certificate}, {found.kind}, {labels}: "
-                                      f"{found.wrong[:3]}")  # fmt: skip
+            what = f"case {seed} {number} change {change} {found.certificate}, {found.kind}, {labels}"
+            counts["failures"].append(f"{what}: {found.wrong[:3]}")
     return counts
 
 

@@ -8,10 +8,11 @@ from typing import Any
 import exact
 import numpy as np
 import oracle
-from soundness.draw import Case
-from soundness.truth import Truth, float_parameter
 
 import jaxbounds as jb
+from jaxbounds.bounds import problem_after
+from soundness.draw import Case
+from soundness.truth import Truth, float_parameter
 
 NARROW = 1e-8  # an interval so narrow, relative to its value, pins the answer down
 NEAR = 0.05  # of its width: an end so close to the truth is tight
@@ -85,24 +86,15 @@ def expected(case: Case, t: Truth, X_test) -> list[tuple[str, Any, Any]]:
     moved = exact.norm(w - exact.array(old))
     X = exact.array(X_test)
     norms = np.array([exact.norm(x) for x in X])
-    smooth = exact.number(jb_smoothness(case)) * 2
-    pr_norm = t_norms(case, t)
+    y, reach = case.pr.y, exact.number(1e6 + float(np.abs(case.pr.X).sum()))  # more than the norm of any row
+    smooth = oracle.smoothness(case.pr.loss, float_parameter(case.pr.loss, case.pr.param, y))
+    smooth = exact.number(1.0 if smooth is None else float(np.max(smooth)))
     found = [
-        ("w", w, t.error * grow), ("alpha", t.alpha, smooth * (pr_norm * t.error + t.error_b)),
+        ("w", w, t.error * grow), ("alpha", t.alpha, 2 * smooth * (reach * t.error + t.error_b)),
         ("scores", X @ w + t.b, norms * t.error * grow + t.error_b), ("distance", np.array([moved]), t.error * grow),
         *([("intercept", np.array([t.b]), t.error_b)] if case.intercept else []),
     ]  # fmt: skip
     return [(what, split(value), np.array(error, float)) for what, value, error in found]
-
-
-def jb_smoothness(case: Case) -> float:
-    y = case.pr.y
-    found = oracle.smoothness(case.pr.loss, float_parameter(case.pr.loss, case.pr.param, y))
-    return 1.0 if found is None else float(np.max(found))
-
-
-def t_norms(case: Case, t: Truth) -> Any:
-    return exact.number(1 + float(np.abs(case.pr.X).sum()) + 1e6)
 
 
 def says(bounds, X_test) -> dict[str, Any]:
@@ -115,10 +107,8 @@ def applies(method, model, change, problem_after) -> bool:
     return method.applies(problem_after) and method.missing(model, change) is None
 
 
-def one_by_one(case: Case, truths: list[Truth | None], model, names=METHODS, suffix="") -> Iterator[tuple[int, Outcome]]:
+def one_by_one(case: Case, truths: list, model, names=METHODS, suffix="") -> Iterator[tuple[int, Outcome]]:
     """`bound` with every method that applies, for every change whose truth is known."""
-    from jaxbounds.bounds import problem_after
-
     for number, t in enumerate(truths):
         if t is None:
             continue
@@ -129,8 +119,8 @@ def one_by_one(case: Case, truths: list[Truth | None], model, names=METHODS, suf
         for name, method in METHODS.items():
             if name not in names or not applies(method, model, change, after):
                 continue
-            found = says(jb.bound(model, change, method), X_test)
-            yield number, judge(name + suffix, kind_of(case.changes[number]), [(w, found[w], v, e) for w, v, e in truth])
+            found, kind = says(jb.bound(model, change, method), X_test), kind_of(case.changes[number])
+            yield number, judge(name + suffix, kind, [(what, found[what], v, e) for what, v, e in truth])
 
 
 def directions(case: Case, t: Truth) -> np.ndarray:

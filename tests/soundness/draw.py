@@ -25,8 +25,8 @@ SMOOTH = ("smoothed_hinge", "squared_hinge", "logistic", "squared", "huber", "mo
           "squared_epsilon_insensitive", "smoothed_quantile", "log_cosh", "poisson")  # fmt: skip
 PENALTIES = ("l2", "vector l2", "elastic net", "l1", "lq")
 SHAPES = ((12, 6), (12, 6), (12, 2), (6, 3), (5, 12), (1, 3), (2, 1), (1, 1), (30, 3), (30, 3), (24, 1), (3, 24))
-DATA = ("plain", "duplicates", "constant", "empty", "separable", "one label", "tiny rows", "mixed rows", "mixed columns",
-        "flat", "collinear")  # fmt: skip
+DATA = ("plain", "duplicates", "constant", "empty", "separable", "one label", "tiny rows", "mixed rows",
+        "mixed columns", "flat", "collinear")  # fmt: skip
 KINDS = ("set_elements", "set_rows", "set_columns", "set_targets", "set_weights", "add_rows", "remove_rows",
          "add_columns", "remove_columns", "set_penalty", "combine", "nothing", "one row scaled")  # fmt: skip
 TRAINING = ("optimal", "suggested", "rough", "dual only", "primal only", "any", "zero")
@@ -305,14 +305,16 @@ def _change(rng, kind, n, d, X, y, values, targets, strength, penalty, loss):
         return [("set_rows", {"rows": rows, "X_new": (X[rows] * factor).astype(tame).astype(float)})]
     if kind == "set_rows":
         y_new = targets(len(rows)) if rng.random() < 0.5 else None
-        return [(kind, {"rows": rows, "X_new": (grow * values(len(rows), d)).astype(tame).astype(float), "y_new": y_new})]
+        X_new = (grow * values(len(rows), d)).astype(tame).astype(float)
+        return [(kind, {"rows": rows, "X_new": X_new, "y_new": y_new})]
     if kind == "set_columns":
         return [(kind, {"cols": cols, "X_new": (grow * values(n, len(cols))).astype(tame).astype(float)})]
     if kind == "set_targets":
         flip = loss in oracle.MARGIN_LOSSES and rng.random() < 0.7
         return [(kind, {"rows": rows, "y_new": -y[rows] if flip else targets(len(rows))})]
     if kind == "set_weights":
-        return [(kind, {"rows": rows, "weights": 10.0 ** rng.uniform(-0.5, 0.5, len(rows)) * float(pick(rng, (1, 1, 1e-9, 1e4)))})]
+        weights = 10.0 ** rng.uniform(-0.5, 0.5, len(rows)) * float(pick(rng, (1, 1, 1e-9, 1e4)))
+        return [(kind, {"rows": rows, "weights": weights})]
     if kind == "add_rows":
         k = int(rng.integers(1, 4))
         more = {"sample_weight": rng.uniform(0.5, 2.0, k)} if rng.random() < 0.5 else {}
@@ -334,9 +336,10 @@ def _change(rng, kind, n, d, X, y, values, targets, strength, penalty, loss):
 
 def fitted(case: Case, rng) -> Case:
     """The case with a model of `fit`, sometimes, for the shape whose programs are compiled."""
-    if case.pr.X.shape != SHAPES[0] or case.shift or case.pr.penalty != "l2" or case.intercept or rng.random() > 0.5:
+    pr = case.pr
+    if pr.X.shape != SHAPES[0] or case.shift or pr.penalty != "l2" or case.intercept or rng.random() > 0.5:
         return case
-    if case.dtype != "float64" or case.sparse or np.ndim(case.pr.lam) or case.labels["data"] not in ("plain", "constant"):
+    if case.dtype != "float64" or case.sparse or np.ndim(pr.lam) or case.labels["data"] not in ("plain", "constant"):
         return case
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", jb.FitWarning)

@@ -6,10 +6,10 @@ from dataclasses import replace
 import exact
 import numpy as np
 import oracle
-from soundness.check import Outcome, expected, judge, split
-from soundness.draw import Case, narrow
 
 import jaxbounds as jb
+from soundness.check import Outcome, expected, judge, split
+from soundness.draw import Case, narrow
 
 BATCHED = {"Cached": jb.Cached(), "Theorem1": jb.Theorem1(), "Pass": jb.Pass(), "Partial": jb.Partial()}
 CHEAP = ("Cached", "Theorem1")
@@ -112,7 +112,8 @@ def flipped(case: Case, rng) -> Iterator[tuple[int, Outcome]]:
     worst = jb.worst_case_relabels(case.model, X_test, 1).scores
     known = known_of(case, truths, X_test)
     yield 0, judge("worst_case_relabels (1)", "set_targets", [
-        (f"flip {k}: scores", (worst.lower[0], worst.upper[0]), *found["scores"]) for k, found in enumerate(known) if found])
+        (f"flip {k}: scores", (worst.lower[0], worst.upper[0]), *found["scores"])
+        for k, found in enumerate(known) if found])  # fmt: skip
     if not case.intercept:
         for name in CHEAP:
             found = jb.bound_each(case.model, jb.each_target_flipped(case.model), X_test, BATCHED[name])
@@ -133,9 +134,10 @@ def along_lambda(case: Case, rng) -> Iterator[tuple[int, Outcome]]:
     y_test = np.ones(len(X_test))
     models, known = [case.model], known_of(case, truths, X_test)
     if truths[0] is not None:
-        t = truths[0]
-        near = replace(case, pr=replace(pr, **fields[0]), w=t.w.astype(float) * (1 + 1e-6 * rng.normal()),
-                       alpha=np.clip(t.alpha.astype(float), *oracle.loss_domain(pr.loss, (0.0, pr.y) if pr.loss == "poisson" else pr.param)))  # fmt: skip
+        t, param = truths[0], (0.0, pr.y) if pr.loss == "poisson" else pr.param
+        w, alpha = t.w.astype(float) * (1 + 1e-6 * rng.normal()), t.alpha.astype(float)
+        alpha = np.clip(alpha, *oracle.loss_domain(pr.loss, param))
+        near = replace(case, pr=replace(pr, **fields[0]), w=w, alpha=alpha)
         models.append(near.model)
     for name, stored in (("penalty_sweep", models[:1]), ("penalty_sweep (2 models)", models)):
         if len(stored) == 2 and len(models) == 1:
@@ -158,20 +160,20 @@ def alike(case: Case, rng) -> Iterator[tuple[int, Outcome]]:
     n, d = case.pr.X.shape
     margin, size = case.pr.loss in oracle.MARGIN_LOSSES, 10.0 ** rng.uniform(-3, 1)
 
-    def one() -> tuple[str, dict]:
+    def one() -> dict:
         rows = rng.choice(n, min(2, n), replace=False)
         target = -case.pr.y[rows] if margin else case.pr.y[rows] + size
         X_new = np.abs(case.pr.X).max(initial=1e-3) * size * rng.normal(size=(len(rows), d))
         return {
-            "set_elements": ("set_elements", {"rows": rows, "cols": rng.integers(0, d, len(rows)), "values": X_new[:, 0]}),
-            "set_rows": ("set_rows", {"rows": rows, "X_new": X_new}),
-            "set_targets": ("set_targets", {"rows": rows, "y_new": target}),
-            "set_weights": ("set_weights", {"rows": rows, "weights": case.weight[rows] * np.exp(size * rng.normal())}),
-            "add_rows": ("add_rows", {"X_new": X_new, "y_new": case.pr.y[rows]}),
+            "set_elements": {"rows": rows, "cols": rng.integers(0, d, len(rows)), "values": X_new[:, 0]},
+            "set_rows": {"rows": rows, "X_new": X_new},
+            "set_targets": {"rows": rows, "y_new": target},
+            "set_weights": {"rows": rows, "weights": case.weight[rows] * np.exp(size * rng.normal())},
+            "add_rows": {"X_new": X_new, "y_new": case.pr.y[rows]},
         }[kind]
 
     kind = str(rng.choice(["set_elements", "set_rows", "set_targets", "set_weights", "add_rows"]))
-    changes = [[(kind, {k: narrow(v, case.dtype) if k in ("X_new", "values") else v for k, v in one()[1].items()})]
+    changes = [[(kind, {k: narrow(v, case.dtype) if k in ("X_new", "values") else v for k, v in one().items()})]
                for _ in range(ALIKE)]  # fmt: skip
     case, truths = each(case, changes)
     X_test = case.tests(case.X_test)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import oracle
+
 from soundness.draw import Case
 
 

@@ -5,12 +5,13 @@ from dataclasses import replace
 
 import numpy as np
 import oracle
+
 from soundness.draw import Case
 
 
 def shrink(case: Case, number: int, fails: Callable[[Case], bool]) -> Case:
     """The smallest case found of which `fails` still says True; only change `number` is kept, as number 0."""
-    case = replace(case, changes=(case.changes[number],))
+    case = alone(case, number)
     found = True
     while found:
         found = False
@@ -23,6 +24,11 @@ def shrink(case: Case, number: int, fails: Callable[[Case], bool]) -> Case:
                 case = smaller
                 break
     return case
+
+
+def alone(case: Case, number: int) -> Case:
+    """The case with one of its changes."""
+    return replace(case, changes=(case.changes[number],))
 
 
 def simpler(case: Case) -> Iterator[Case]:
@@ -95,9 +101,8 @@ def renumbered(change: list[oracle.Change], gone: int, key: str) -> Iterator[ora
 
 def failing(certificate: str) -> Callable[[Case], bool]:
     """Whether `bound` with that method, or a batch of the change twice, misses the truth."""
-    from soundness import check
-
     import jaxbounds as jb
+    from soundness import check
 
     def fails(case: Case) -> bool:
         truth = case.truth(0)

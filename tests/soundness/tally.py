@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+
 from soundness.check import Outcome
 
 EDGES = np.arange(-16.0, 0.25, 0.25)  # of log10(slack over width); slack is at most 1/2

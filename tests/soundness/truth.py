@@ -102,12 +102,12 @@ def _smooth(pr: oracle.Problem, c: np.ndarray, intercept: bool, start=None) -> T
         on = start != 0
 
     def gradient(w):
-        q = exact.coordinate(pr.loss, X @ w, y) if pr.margin else X @ w - y
-        q = y * (X @ w) if pr.margin else q
+        q = y * (X @ w) if pr.margin else X @ w - y
         alpha = np.array([slope(pr.loss, param, a, b) for a, b in zip(q, y, strict=True)])
         g = -(X.T @ (c * o * alpha))
         if power:
-            return alpha, g + np.array([b * MP.sign(z) * abs(z) ** (q_ - 1) if z else z for z, b in zip(w, lam_)])
+            terms = zip(w, lam_, strict=True)
+            return alpha, g + np.array([b * MP.sign(z) * abs(z) ** (q_ - 1) if z else z for z, b in terms])
         return alpha, g + ridge_ * w + l1_ * sign
 
     def curvature(w):
