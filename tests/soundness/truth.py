@@ -157,8 +157,8 @@ def _smooth(pr: oracle.Problem, c: np.ndarray, intercept: bool, start=None) -> T
         error = exact.norm(g[on]) / exact.number(weak)
     else:
         error = size
-    if not float(error) <= DIGITS * max(float(exact.norm(w[:d])), 1e-200):
-        return None if float(error) > 0 else Truth(w[:d], MP.zero, alpha, error, MP.zero)
+    if error > exact.number(DIGITS) * exact.norm(w[:d]):
+        return None
     b = w[d] if intercept else MP.zero
     return Truth(w[:d], b, alpha, error, size if intercept else MP.zero)
 
