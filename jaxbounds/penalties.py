@@ -47,8 +47,8 @@ def _penalised(name: str, value, instead: str = "l2") -> Any:
         if bad.size:
             where = f"{name}[{bad[0]}]" if np.ndim(value) else name
             raise ValueError(
-                f"{where} = {numbers[bad[0]]:g} is not allowed: beside it squares of float64 numbers vanish or overflow, "
-                f"and no bound would hold; choose values from {_RANGE[0]:g} to {_RANGE[1]:g}, and rescale X to match"
+                f"{where} = {numbers[bad[0]]:g} is not allowed: beside it squares of float64 numbers vanish or "
+                f"overflow, and no bound would hold; choose values from {_RANGE[0]:g} to {_RANGE[1]:g}, and rescale X"
             )
     return checked
 

@@ -57,7 +57,8 @@ def test_what_was_once_broken_holds(name):
 @pytest.mark.parametrize("lam", [1e-300, 1e-261, 1e261, np.array([1.0, 1e300])])
 def test_penalties_beside_which_squares_vanish_are_refused(lam):
     """lam (w - u)^2 was denormal at lam = 1e293, and g^2 / lam at 1e-295: bounds of such problems were wrong."""
-    for make in (jb.penalties.l2, lambda lam: jb.penalties.elastic_net(lam, 0.1), lambda lam: jb.penalties.lq(lam, 1.5)):
+    penalties = jb.penalties
+    for make in (penalties.l2, lambda lam: penalties.elastic_net(lam, 0.1), lambda lam: penalties.lq(lam, 1.5)):
         with pytest.raises(ValueError, match=r"lam(\[1\])? = 1e[-+]\d+ is not allowed: .* rescale X"):
             make(lam)
 

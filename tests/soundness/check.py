@@ -66,7 +66,8 @@ def judge(name: str, kind: str, quantities: list[tuple[str, Any, Any, Any]]) -> 
             if not fine.any():
                 continue
             vacuous = False
-            least = np.maximum(np.minimum(below, above), 0.0)[fine]
+            trivial = (what == "distance") & (lower == 0)  # no distance is below 0: that end says nothing
+            least = np.maximum(np.where(trivial, above, np.minimum(below, above)), 0.0)[fine]
             width, size = np.maximum(below + above, 1e-320)[fine], np.maximum(np.abs(high), 1e-300)[fine]
             slack, room = min(slack, float((least / width).min())), min(room, float((least / size).min()))
             narrow |= bool((width <= NARROW * size).any())
