@@ -1,4 +1,4 @@
-"""Softmax models: hostile cases, optima in 60 digits, and what the bounds say of coefficients, scores, probabilities."""
+"""Softmax models: hostile cases, optima in 60 digits, and what the bounds say of coefficients and scores."""
 
 from typing import Any
 
@@ -7,14 +7,14 @@ import jax
 import numpy as np
 import oracle
 from exact import MP
-from soundness import check
-from soundness.draw import narrow, pick
 
 import jaxbounds as jb
 from jaxbounds.array import put
 from jaxbounds.matrix import as_matrix
 from jaxbounds.model import Data
 from jaxbounds.multinomial import remember_multinomial
+from soundness import check
+from soundness.draw import narrow, pick
 
 METHODS = {"softmax Cached": jb.Cached(), "softmax Pass": jb.Pass()}
 DATA = ("plain", "tiny", "large", "duplicates", "empty", "one class")

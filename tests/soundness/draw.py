@@ -26,7 +26,7 @@ SMOOTH = ("smoothed_hinge", "squared_hinge", "logistic", "squared", "huber", "mo
 PENALTIES = ("l2", "vector l2", "elastic net", "l1", "lq")
 SHAPES = ((12, 6), (12, 6), (12, 2), (6, 3), (5, 12), (1, 3), (2, 1), (1, 1), (30, 3), (30, 3), (24, 1), (3, 24))
 DATA = ("plain", "duplicates", "constant", "empty", "separable", "one label", "tiny rows", "mixed rows",
-        "mixed columns", "flat", "collinear")  # fmt: skip
+        "mixed columns", "collinear", "flat", "flat", "flat", "flat", "flat")  # fmt: skip
 KINDS = ("set_elements", "set_rows", "set_columns", "set_targets", "set_weights", "add_rows", "remove_rows",
          "add_columns", "remove_columns", "set_penalty", "combine", "nothing", "one row scaled")  # fmt: skip
 TRAINING = ("optimal", "suggested", "rough", "dual only", "primal only", "any", "zero")
@@ -141,7 +141,7 @@ def draw(seed: int, number: int) -> Case | None:
     made, (n, d) = pick(rng, DATA), pick(rng, SHAPES)
     dtype = "float32" if rng.random() < 0.2 else "float64"
     scale = pick(rng, ("mean", "sum"))
-    if made == "flat":
+    if made == "flat":  # little curvature but the penalty's: where the four-point inequality is tight
         loss = pick(rng, ("smoothed_hinge", "huber", "modified_huber", "squared", "logistic"))
     labels = {
         "loss": loss, "penalty": penalty, "data": made, "shape": f"{n} x {d}", "dtype": dtype, "scale": scale,
@@ -170,7 +170,7 @@ def draw(seed: int, number: int) -> Case | None:
     weight = rng.uniform(0.5, 2.0, n) if rng.random() < 0.5 else np.ones(n)
     if rng.random() < 0.1:
         weight = weight * 10.0 ** rng.integers(-6, 7, n)
-    ordinary = rng.random() < 0.6
+    ordinary = made == "flat" or rng.random() < 0.6
 
     minute = penalty in ("l2", "vector l2") and dtype == "float64" and rng.random() < 0.05  # rows of 1e-147, usual lam
 

@@ -8,7 +8,7 @@ import numpy as np
 import oracle
 
 import jaxbounds as jb
-from soundness.check import Outcome, expected, judge, split
+from soundness.check import Outcome, directions, expected, judge, split
 from soundness.draw import Case, narrow
 
 BATCHED = {"Cached": jb.Cached(), "Theorem1": jb.Theorem1(), "Pass": jb.Pass(), "Partial": jb.Partial()}
@@ -176,7 +176,7 @@ def alike(case: Case, rng) -> Iterator[tuple[int, Outcome]]:
     changes = [[(kind, {k: narrow(v, case.dtype) if k in ("X_new", "values") else v for k, v in one().items()})]
                for _ in range(ALIKE)]  # fmt: skip
     case, truths = each(case, changes)
-    X_test = case.tests(case.X_test)
+    X_test = case.tests(np.vstack([case.X_test, *(directions(case, t)[-1] for t in truths[:3] if t is not None)]))
     known, stacked = known_of(case, truths, X_test), jb.stack([case.change(k) for k in range(ALIKE)])
     for name, method in BATCHED.items():
         if method.applies(case.problem) and (name in CHEAP or rng.random() < 0.1):
