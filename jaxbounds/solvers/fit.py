@@ -21,9 +21,10 @@ from jaxbounds.model import Data, Model, best_intercept, remember
 from jaxbounds.penalties import Penalty
 from jaxbounds.problem import Problem, as_sample_weight, as_targets, as_vector
 from jaxbounds.pytree import in_float64, is_traced
+from jaxbounds.row_blocks import RowBlocks
 from jaxbounds.softmax import Softmax
 from jaxbounds.solvers.common import Task
-from jaxbounds.solvers.default import default_solver
+from jaxbounds.solvers.default import blockwise_solver, check_blockwise, default_solver
 from jaxbounds.status import Status
 
 _SMALL = 1 << 16  # data up to this many dense entries are padded to powers of two, so that shapes share a compilation
@@ -53,7 +54,7 @@ def fit(
 
     Args:
         problem: loss, penalty and scale.
-        X: (n, d) NumPy or jax array, scipy sparse matrix or array, BCOO or BCSR.
+        X: (n, d) NumPy or jax array, scipy sparse matrix or array, BCOO or BCSR, or `RowBlocks` from disk.
         y: (n,) labels -1/+1 for margin losses, class numbers for softmax, numbers otherwise.
         sample_weight: (n,) positive, ones by default.
         tol: relative duality gap, gap / max(|P|, tiny).
@@ -91,12 +92,16 @@ def fit(
     n, d = matrix.shape
     y, weight = as_targets(problem.loss, y, n), as_sample_weight(sample_weight, n)
     _check_parameters(problem.penalty, d)
+    blocks = isinstance(matrix, RowBlocks)
     if solver is None:
-        solver = default_solver(problem, n, d, not isinstance(matrix, Dense))
+        dense = isinstance(matrix, Dense)
+        solver = blockwise_solver(problem) if blocks else default_solver(problem, n, d, not dense)
     if isinstance(solver, type) or not hasattr(solver, "check"):
         name = solver.__name__ if isinstance(solver, type) else type(solver).__name__
         raise TypeError(f"solver must be an object of jb.solvers, like jb.solvers.NewtonCG(); got {name}")
     solver.check(problem)
+    if blocks:
+        check_blockwise(solver)
     concrete = not is_traced(problem, matrix, y, weight, warm_start, tol, max_steps)
     if concrete:
         _check_options(tol, max_steps, callback)
@@ -109,7 +114,7 @@ def fit(
     data = put(Data(matrix, y, weight))
     task = Task(problem.loss, problem.penalty, matrix, y, weight * problem.unit(n), problem.intercept)
     task, w0, alpha0 = put((task, w0, alpha0))
-    if concrete and not spread and n * d <= _SMALL:
+    if concrete and not (spread or blocks) and n * d <= _SMALL:
         task, w0, alpha0 = _padded(task, w0, alpha0)
     steps = 1000 if max_steps is None else max_steps
     tol_leaf, steps_leaf = put(everywhere((np.float64(tol), np.int32(steps)), values)) if concrete else (tol, steps)
