@@ -56,7 +56,7 @@ def _shape(vector, *, blocks, transposed):
     return jax.core.ShapedArray(out.shape, out.dtype)
 
 
-_product.def_impl(jax.jit(lambda vector, **which: _product.bind(vector, **which), static_argnames=("blocks", "transposed")))
+_product.def_impl(jax.jit(_product.bind, static_argnames=("blocks", "transposed")))
 _product.def_abstract_eval(_shape)
 ad.deflinear2(_product, _transpose)
 batching.primitive_batchers[_product] = _batched

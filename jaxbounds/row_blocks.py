@@ -192,7 +192,7 @@ class RowBlocks:
         def compute(rows, cols):
             distinct, slot = np.unique(rows, return_inverse=True)
             found = self._own(self.take(distinct))[slot, cols]
-            return (found.toarray() if sp.issparse(found) else np.asarray(found)).astype(self.dtype),
+            return ((found.toarray() if sp.issparse(found) else np.asarray(found)).astype(self.dtype),)
 
         return on_the_host(compute, (jax.ShapeDtypeStruct(rows.shape, self.dtype),), rows, cols)[0]
 

@@ -174,7 +174,8 @@ def open_rows(source: Any, columns: int | None) -> list:
     if isinstance(source, list | tuple) and source:
         return [part for block in source for part in open_rows(block, columns)]
     if callable(source):
-        return [Stream(source)]
+        makes: Any = source
+        return [Stream(makes)]
     if not isinstance(source, Iterable):
         raise TypeError(f"source must be a path, an array, a list of these, or an iterable of blocks, got "
                         f"{type(source).__name__}")  # fmt: skip
@@ -186,10 +187,12 @@ def open_rows(source: Any, columns: int | None) -> list:
 
 def _open_file(path: str, columns: int | None) -> DenseRows | SparseRows:
     if os.path.isdir(path):
-        parts = [np.load(os.path.join(path, f"{name}.npy"), mmap_mode="r") for name in ("data", "indices", "indptr")]
+        data, indices, indptr = (
+            np.load(os.path.join(path, f"{name}.npy"), mmap_mode="r") for name in ("data", "indices", "indptr")
+        )
         if columns is None:
             raise ValueError(f"columns is missing: the arrays in {path} do not say how many columns there are")
-        return SparseRows(*parts, columns)
+        return SparseRows(data, indices, indptr, columns)
     if path.endswith(".npz"):
         return _open_npz(path)
     return rows_in(np.load(path, mmap_mode="r"))
