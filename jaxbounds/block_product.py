@@ -5,6 +5,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import ShapedArray
 from jax.experimental.buffer_callback import buffer_callback  # pure_callback copies, and waits for threads it may hold
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
@@ -53,7 +54,7 @@ def _batched(args, axes, **which):
 
 def _shape(vector, *, blocks, transposed):
     out = _out(blocks, transposed)
-    return jax.core.ShapedArray(out.shape, out.dtype)
+    return ShapedArray(out.shape, out.dtype)
 
 
 _product.def_impl(jax.jit(_product.bind, static_argnames=("blocks", "transposed")))

@@ -33,7 +33,8 @@ class RowBlocks:
     over the file, also inside jit (a callback to the host). The data are read, checked and counted once here; they must
     not change afterwards. Changes of rows, elements, targets, weights and penalties read only the rows they touch;
     changes of columns read everything. What needs the data as a whole (`leave_one_out` and other sweeps over rows,
-    `Monitor`, `DualCoordinate` epochs, `save` with data, refits after changes of columns) is refused by name.
+    `Curvature`, `with_factor`, `DualCoordinate` epochs, `save` with data, refits after changes of columns) is refused
+    by name.
 
     Args:
         source: one of, or a list of, whose rows follow each other:

@@ -134,9 +134,9 @@ class Changed:
             at = stop
 
     def _chosen(self, block: Block, first: int, number: np.ndarray) -> Block:
-        if number.size == block.shape[0] and number[0] == first and number[-1] == first + block.shape[0] - 1:
-            return block
         ours = number >= self.rows
+        if number.size == block.shape[0] and not ours.any():
+            return block
         local = np.where(ours, block.shape[0] + np.cumsum(ours) - 1, number - first)
         return stacked([block, self.new[number[ours] - self.rows]])[local]
 

@@ -54,19 +54,24 @@ class Checkpoint:
 
     def write(self, state: Any) -> None:
         """Write the state, unless that was done so shortly ago that writing would take more than its share of time."""
+        if time.monotonic() - self.written >= self.took / _SHARE:
+            self._write(state)
+
+    def close(self, state: Any, converged: bool) -> None:
+        """Delete the file of a fit that has converged; any other goes on from its last state."""
+        if not converged:
+            self._write(state)
+        else:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self.path)
+
+    def _write(self, state: Any) -> None:
         start = time.monotonic()
-        if start - self.written < self.took / _SHARE:
-            return
         arrays = {f"state{k}": np.asarray(leaf) for k, leaf in enumerate(jax.tree.leaves(state))}
         arrays["matrix_sum"] = np.array(self.matrix_sum[0])
         write_atomically(self.path, lambda file: pack(file, "checkpoint", self.solved, arrays))
         self.written = time.monotonic()
         self.took = self.written - start
-
-    def remove(self) -> None:
-        """Delete the file: the fit is done."""
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(self.path)
 
 
 def _description(solver: Any, task: Task) -> dict[str, Any]:

@@ -281,17 +281,18 @@ def _solve_in_chunks(solver, task: Task, w0, alpha0, tol, max_steps: int, callba
         done = int(state.best.n_steps)
         state = _run(solver, task, state, tol, put(np.int32(min(done + chunk, max_steps))))
         best = state.best
-        if file is not None:
-            file.write(state)
         stop = callback is not None and callback(
             {"step": int(best.n_steps), "gap": float(best.gap), "primal": float(best.primal), "tol": float(tol)}
         )
         ended = int(best.n_steps) >= max_steps or int(best.n_steps) == done or int(best.status) != Status.MAX_STEPS
         if stop or ended or bool(best.reached(tol)):
-            if file is not None and bool(best.reached(tol)):
-                file.remove()
+            if file is not None:
+                file.close(state, bool(best.reached(tol)))
             return _finish(solver, task, state, tol)
-        chunk = min(2 * chunk, 16) if file is None else 1
+        if file is None:
+            chunk = min(2 * chunk, 16)
+        else:
+            file.write(state)
 
 
 _init = jax.jit(lambda solver, task, w0, alpha0: solver.init(task, w0, alpha0))
