@@ -15,7 +15,7 @@ from jaxbounds.block_product import block_product
 from jaxbounds.callbacks import inside_trace, on_the_host
 from jaxbounds.chunks import grid
 from jaxbounds.pytree import is_traced
-from jaxbounds.row_files import Block, Changed, open_rows, stacked
+from jaxbounds.row_files import Block, Changed, csr_block, open_rows, stacked
 from jaxbounds.storable import check_shape, dtype_for, not_finite
 
 _ON_NUMPY: dict[Any, Callable] = {jnp.abs: np.abs, jnp.square: np.square}  # a callback must not call jax
@@ -39,8 +39,10 @@ class RowBlocks:
     Args:
         source: one of, or a list of, whose rows follow each other:
             the path of an .npy file with an (n, d) array, which is mapped;
-            the path of an .npz file that scipy.sparse.save_npz(path, X.tocsr(), compressed=False) wrote, mapped;
-            the path of a folder with data.npy, indices.npy and indptr.npy, the arrays of CSR data, mapped;
+            the path of a folder with data.npy, indices.npy and indptr.npy, the arrays of CSR data, mapped (32-bit
+            indices and float64 values are read in place, others are converted at every pass);
+            the path of an .npz file that scipy.sparse.save_npz(path, X.tocsr(), compressed=False) wrote, mapped
+            (slower than a folder: its arrays lie at odd addresses and are copied at every pass);
             an array (a np.memmap, say) or a scipy.sparse matrix in memory, which is then not copied;
             or an iterable of arrays or scipy.sparse blocks that can be read again and again, or a function that makes
             one (a generator function). All blocks are sparse, or none.
@@ -226,7 +228,7 @@ class RowBlocks:
         values = (block.data if self.sparse else block).astype(dtype, copy=False)
         for fn in self._functions:
             values = fn(values)
-        return sp.csr_array((values, block.indices, block.indptr), shape=block.shape) if self.sparse else values
+        return csr_block(values, block.indices, block.indptr, self.shape[1]) if self.sparse else values
 
     def _times(self, vector: Any, transposed: bool) -> Any:
         if is_traced(vector) or inside_trace():
@@ -297,7 +299,10 @@ def _entries(block: Block) -> int:
 
 
 def _check_block(block: Block, first: int) -> None:
-    """Raise on the first entry that is not finite, and on a row that holds a column twice."""
+    """Raise on a column that does not exist, an entry that is not finite, or a row that holds a column twice."""
+    if sp.issparse(block) and block.nnz and (block.indices.min() < 0 or block.indices.max() >= block.shape[1]):
+        bad = block.indices[(block.indices < 0) | (block.indices >= block.shape[1])][0]
+        raise ValueError(f"the CSR data hold column {bad}; they run from 0 to {block.shape[1] - 1}")
     values = block.data if sp.issparse(block) else block
     finite = np.isfinite(values)
     if not finite.all():

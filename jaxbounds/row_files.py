@@ -29,7 +29,7 @@ class DenseRows:
         """Blocks of rows."""
         size = max(1, _DENSE // max(1, self.values.shape[1]))
         for start in range(0, self.values.shape[0], size):
-            yield np.require(self.values[start : start + size], requirements="A")
+            yield _aligned(self.values[start : start + size])
 
     def take(self, rows: np.ndarray) -> Block:
         """The rows with these numbers."""
@@ -42,6 +42,8 @@ class SparseRows:
     sparse = True
 
     def __init__(self, values: np.ndarray, indices: np.ndarray, start: np.ndarray, columns: int):
+        if indices.dtype.kind not in "iu":
+            raise TypeError(f"the column numbers (indices) of CSR data must be integers, not {indices.dtype}")
         self.values, self.indices, self.columns = values, indices, columns
         self.start = np.array(start, np.int64)
         rising = bool(np.all(self.start[1:] >= self.start[:-1]))
@@ -60,25 +62,31 @@ class SparseRows:
 
     def _between(self, first: int, stop: int) -> Block:
         low, high = self.start[first], self.start[stop]
-        values, indices = (np.require(a[low:high], requirements="A") for a in (self.values, self.indices))
-        return _csr(values, indices, self.start[first : stop + 1] - low, self.columns)
+        values, indices = _aligned(self.values[low:high]), _aligned(self.indices[low:high])
+        return csr_block(values, indices, self.start[first : stop + 1] - low, self.columns)
 
     def take(self, rows: np.ndarray) -> Block:
         """The rows with these numbers."""
         first, size = self.start[rows], self.start[rows + 1] - self.start[rows]
         ends = np.cumsum(size)
         at = np.arange(int(np.sum(size))) + np.repeat(first - (ends - size), size)
-        return _csr(self.values[at], self.indices[at], np.concatenate([[0], ends]), self.columns)
+        return csr_block(self.values[at], self.indices[at], np.concatenate([[0], ends]), self.columns)
 
 
-def _csr(values: Any, indices: Any, start: Any, columns: int) -> Block:
-    """A CSR array; indices are checked, since products trust them."""
-    if indices.dtype.kind not in "iu":
-        raise TypeError(f"the column numbers (indices) of the CSR data have dtype {indices.dtype}; expected integers")
-    if indices.size and (indices.min() < 0 or indices.max() >= columns):
-        bad = indices[(indices < 0) | (indices >= columns)][0]
-        raise ValueError(f"the CSR data hold column {bad}; columns run from 0 to {columns - 1}")
-    return sp.csr_array((values, indices.astype(np.int32, copy=False), start), shape=(start.size - 1, columns))
+def csr_block(values: Any, indices: Any, start: Any, columns: int) -> Block:
+    """A CSR array of parts that were checked before: scipy's constructor takes longer than a product."""
+    if indices.dtype.itemsize > 4 and indices.size and max(abs(int(indices.min())), int(indices.max())) >= columns:
+        low, high = indices.min(), indices.max()
+        raise ValueError(f"the CSR data hold columns {low} to {high}; they run from 0 to {columns - 1}")
+    block: Any = sp.csr_array((start.size - 1, columns), dtype=values.dtype)
+    block.data, block.indices, block.indptr = values, indices.astype(np.int32, copy=False), start.astype(np.int32)
+    return block
+
+
+def _aligned(values: np.ndarray) -> np.ndarray:
+    """The values at an address that products can read; a part of a zip file may be anywhere."""
+    plain = np.asarray(values)
+    return plain if plain.flags.aligned else plain.view(np.uint8).copy().view(plain.dtype)
 
 
 class Stream:
