@@ -287,9 +287,11 @@ class Sparse:
 
     def to_scipy(self) -> sp.csr_array:
         """The scipy.sparse.csr_array of the non-zero entries (host only)."""
-        slot, cols, values = self.rows(np.arange(self.shape[0]))
-        start = np.concatenate([[0], np.cumsum(np.bincount(slot, minlength=self.shape[0]))])
-        return sp.csr_array((values, cols, start), shape=self.shape)
+        part = self.by_row
+        data, indices, owner = (np.asarray(a) for a in (part.data, part.indices, part.owner))
+        counts = np.bincount(owner, np.count_nonzero(data, axis=1), minlength=self.shape[0]).astype(np.int64)
+        keep, start = data != 0, np.concatenate([[0], np.cumsum(counts)])
+        return sp.csr_array((data[keep], indices[keep], start), shape=self.shape)
 
 
 Matrix: TypeAlias = Dense | Sparse | RowBlocks
@@ -393,4 +395,5 @@ def _sparse(X: Any, name: str) -> Sparse:
     if not np.all(values):
         csr = csr.copy()
         csr.eliminate_zeros()
-    return Sparse(make_chunks(csr, name), make_chunks(csr.tocsc(), name), jax.device_put(np.int32(csr.nnz)))
+    by_col = make_chunks(csr.tocsc(), name)  # first: its temporary arrays are gone before the rest is there
+    return Sparse(make_chunks(csr, name), by_col, jax.device_put(np.int32(csr.nnz)))

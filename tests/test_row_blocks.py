@@ -466,7 +466,7 @@ def watch():
 thread = threading.Thread(target=watch)
 thread.start()
 model = jb.fit(problem, X if blocks is None else blocks, y, tol=1e-4)
-jb.bound(model, jb.remove_rows([0])).scores((X if blocks is None else blocks.load())[:10])
+jb.bound(model, jb.remove_rows([0])).scores(X[:10] if blocks is None else blocks)
 done.append(1)
 thread.join()
 print((most[0] - before) / (n * each * 12.0))
