@@ -12,8 +12,8 @@ import sys
 
 from _record import HERE, RESULTS
 
-ORDER = ("paper", "tightness", "questions", "labels", "cases", "sweeps", "left_out", "scaling", "products", "training",
-         "mutation")  # fmt: skip
+ORDER = ("paper", "tightness", "questions", "labels", "cases", "sweeps", "left_out", "scaling", "large", "products",
+         "training", "mutation")  # fmt: skip
 TARGET = HERE / "RESULTS.md"
 INTRODUCTION = """# Measured
 

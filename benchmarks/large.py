@@ -26,7 +26,7 @@ SIZES = {  # rows, columns, entries a row before repeated ones are dropped, type
     "kdd-a / 10": (840_000, 2_020_000, 37, "float32"),
     "kdd-a": (8_400_000, 20_200_000, 37, "float32"),
 }
-IN_MEMORY = ("tiny", "packages")  # also fitted without RowBlocks, for comparison
+IN_MEMORY = ("packages",)  # also fitted without RowBlocks, for comparison
 BLOCK = 200_000  # rows that are drawn at once
 LAM = 1e-3
 
@@ -152,7 +152,7 @@ Synthetic CSR data with power-law columns and rows of norm 1, in a folder that R
 logistic loss, L2 with lam = {LAM}, fitted to a relative gap of 1e-6 from w = 0, compilation included. "open" reads \
 and checks every entry once. The bound is that of `Cached`, with its distance; the labels are those certified for all \
 rows after one row has been removed. Peak memory is that of the process, targets and all vectors included, without \
-mapped pages of the file.
+mapped pages of the file. {payload["note"]}
 
 {table(head, rows)}"""
 
@@ -161,6 +161,7 @@ def main() -> None:
     """Measure, print and record."""
     options_parser = parser(__doc__)
     options_parser.add_argument("sizes", nargs="*", help=f"of {', '.join(SIZES)}")
+    options_parser.add_argument("--note", default="", help="a sentence on this run for RESULTS.md")
     options_parser.add_argument("--child", help="(internal) the folder of a process that measures one size")
     options = options_parser.parse_args()
     if options.child:
@@ -170,7 +171,7 @@ def main() -> None:
     path = RESULTS / "large.json"
     old = json.loads(path.read_text())["payload"]["sizes"] if path.exists() and not options.smoke else []
     found = {size["name"]: size for size in [*old, *map(run, names)]}
-    payload = {"sizes": [found[name] for name in SIZES if name in found]}
+    payload = {"note": options.note, "sizes": [found[name] for name in SIZES if name in found]}
     finish("large", payload, options)
     print(report(payload))
 

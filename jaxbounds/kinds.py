@@ -135,7 +135,7 @@ class BlockTable(Table):
         self.base, self.dtype, self.sparse = X, X.dtype, X.sparse
         self.n, self.d = X.shape
         self.number = np.zeros(1, np.int64)  # the rows held in X; a table is never empty
-        self.X = X.take(self.number)
+        self.X: Any = X.take(self.number).astype(X.dtype)
         self.added = 0
         self._take_targets(y, sample_weight)
 
@@ -175,7 +175,7 @@ class BlockTable(Table):
         """Where these rows are in X, read from the file if they are not there yet."""
         missing = np.setdiff1d(rows, self.number)
         if missing.size:
-            self.X = stacked([self.X, self.base.take(missing)])
+            self.X = stacked([self.X, self.base.take(missing).astype(self.dtype)])
             self.number = np.append(self.number, missing)
         order = np.argsort(self.number)
         return order[np.searchsorted(self.number[order], rows)]
