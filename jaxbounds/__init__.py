@@ -39,6 +39,7 @@ from jaxbounds.one_vs_rest import OneVsRest, OneVsRestBounds, fit_one_vs_rest
 from jaxbounds.penalty_path import Path, PenaltySweep, fit_path, penalty_sweep
 from jaxbounds.problem import Problem
 from jaxbounds.progress import progress
+from jaxbounds.row_blocks import RowBlocks
 from jaxbounds.solvers.fit import FitWarning, fit, refit
 from jaxbounds.status import Status
 from jaxbounds.storage import load
@@ -59,8 +60,8 @@ __all__ = [
     "Attack", "BestPenalty", "Bounds", "Cached", "ChangeBatch", "CrossValidation", "Curvature", "Decision",
     "DistanceBelow", "EachBounds", "FitWarning", "Influence", "Interval", "LabelErrors", "LabelsKnown", "LeaveOneOut",
     "Model", "Monitor", "MultinomialBounds", "MultinomialModel", "OneVsRest", "OneVsRestBounds", "Partial", "Pass",
-    "Path", "PenaltySweep", "Problem", "Push", "RowRanks", "SelfConcordant", "Status", "Theorem1", "WorstCase",
-    "add_columns", "add_rows", "attack_relabel", "attack_removal", "best_penalty", "bound", "bound_each",
+    "Path", "PenaltySweep", "Problem", "Push", "RowBlocks", "RowRanks", "SelfConcordant", "Status", "Theorem1",
+    "WorstCase", "add_columns", "add_rows", "attack_relabel", "attack_removal", "best_penalty", "bound", "bound_each",
     "certificates", "combine", "cross_validate", "decide", "each_penalty", "each_row_removed", "each_target_flipped",
     "find_label_errors", "fit", "fit_one_vs_rest", "fit_path", "from_sklearn", "influence",
     "largest_certified_relabel", "largest_certified_removal", "leave_one_out", "load", "load_svmlight", "losses",

@@ -114,6 +114,14 @@ def check_positions(count: int, name: str) -> None:
                          f"so there can be at most {INT32_MAX}: split the rows into several data sets")  # fmt: skip
 
 
+def _zeros(size: int, dtype: Any) -> np.ndarray:
+    """Zeros at an address that jax takes over as it is: elsewhere it would make a copy."""
+    nbytes = size * np.dtype(dtype).itemsize
+    raw = np.zeros(nbytes + 64, np.uint8)
+    first = -raw.ctypes.data % 64
+    return raw[first : first + nbytes].view(dtype)
+
+
 def make_chunks(compressed: Any, name: str) -> Chunks:
     """Chunks of a canonical scipy csr (owners = rows) or csc (owners = columns) array."""
     lengths, values = np.diff(compressed.indptr), compressed.data
@@ -127,8 +135,9 @@ def make_chunks(compressed: Any, name: str) -> Chunks:
     check_positions(size * width, name)
     at = np.arange(values.size, dtype=np.int32)
     at += np.repeat((start[:-1] * width - compressed.indptr[:-1]).astype(np.int32), lengths)
-    data, indices = np.zeros(size * width, values.dtype), np.zeros(size * width, np.int32)
+    data, indices = _zeros(size * width, values.dtype), _zeros(size * width, np.int32)
     data[at], indices[at] = values, compressed.indices
+    del at
     owner = np.full(size, owners - 1, np.int32)
     owner[:used] = np.repeat(np.arange(owners, dtype=np.int32), counts)
     arrays = data.reshape(size, width), indices.reshape(size, width), owner, start.astype(np.int32)

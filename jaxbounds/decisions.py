@@ -275,7 +275,8 @@ class Retrained:
             warnings.simplefilter("ignore", FitWarning)  # the floor may lie above tol: the bounds say so
             new = refit(model, change, tol=tol)
         same = set_penalty(new.problem.penalty)
-        best = Curvature() if Curvature().applies(new.problem) else Cached()
+        known = Curvature().applies(new.problem) and Curvature().missing(new, same) is None
+        best = Curvature() if known else Cached()
         column_map = np.asarray(maps.column_map)
         kept = np.flatnonzero(column_map >= 0)
         w, old = np.zeros(len(column_map)), np.zeros(len(column_map))

@@ -12,7 +12,7 @@ import numpy as np
 from jaxbounds import kinds as ch
 from jaxbounds.array import to_host
 from jaxbounds.host import HostMatrix
-from jaxbounds.matrix import Dense, Matrix
+from jaxbounds.matrix import Matrix
 from jaxbounds.model import Model
 from jaxbounds.problem import LABELS
 
@@ -257,8 +257,7 @@ def lookup(matrix: Matrix, rows, cols, xp):
     """X[rows, cols] as float64, for positions in bounds."""
     if xp is np:
         matrix = to_host(matrix)
-    values = matrix.values[rows, cols] if isinstance(matrix, Dense) else matrix.by_row.at(rows, cols)
-    return values.astype(np.float64)
+    return matrix.at(rows, cols).astype(np.float64)
 
 
 def nonzero(rows, cols, values, xp):

@@ -13,6 +13,7 @@ import scipy.sparse as sp
 from jaxbounds.array import on_host
 from jaxbounds.display import shown
 from jaxbounds.matrix import Matrix, as_matrix
+from jaxbounds.row_blocks import RowBlocks
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ class HostMatrix:
 
 def host_matrix(matrix: Matrix | HostMatrix) -> Matrix | HostMatrix:
     """The matrix on the host if it is concrete, itself otherwise."""
-    if isinstance(matrix, HostMatrix) or not on_host(matrix):
+    if isinstance(matrix, HostMatrix | RowBlocks) or not on_host(matrix):
         return matrix
     return HostMatrix(matrix.to_scipy())
 

@@ -11,6 +11,8 @@ from jaxbounds.matrix import Matrix, as_matrix
 from jaxbounds.penalties import Penalty
 from jaxbounds.problem import as_sample_weight, as_vector
 from jaxbounds.pytree import pytree, static
+from jaxbounds.row_blocks import RowBlocks
+from jaxbounds.row_files import stacked
 
 
 class Change:
@@ -24,7 +26,8 @@ class Change:
 
         Returns:
             (X, y, sample_weight) of the new problem in compact numbers: removed rows and columns are gone, added ones
-            follow the old. X is an ndarray, or a CSR array if it was sparse; sample_weight is None if nothing set it.
+            follow the old. X is an ndarray, or a CSR array if it was sparse, or RowBlocks that read the old file past
+            the rows that changed (columns cannot); sample_weight is None if nothing set it.
 
         Example:
             >>> import numpy as np, jaxbounds as jb
@@ -32,7 +35,7 @@ class Change:
             >>> y.tolist()
             [1.0, -1.0]
         """
-        table = Table(X, y, sample_weight)
+        table = (BlockTable if isinstance(X, RowBlocks) else Table)(X, y, sample_weight)
         for part in self.parts():
             part.write(table)
         return table.result()
@@ -73,10 +76,18 @@ class Table:
         self.n, self.d = matrix.shape
         self.dtype = matrix.dtype
         self.X: Any = sp.csr_array(matrix) if self.sparse else np.array(matrix)
+        self._take_targets(y, sample_weight)
+
+    def _take_targets(self, y, sample_weight):
         self.y = np.array(as_vector(y, self.n, "y"))
         self.weight = None if sample_weight is None else np.array(as_sample_weight(sample_weight, self.n))
         self.kept_rows = np.ones(self.n, bool)
         self.kept_columns = np.ones(self.d, bool)
+
+    @property
+    def shape(self):
+        """(rows, columns), added ones included."""
+        return self.X.shape
 
     def result(self):
         if not self.kept_rows.any():
@@ -121,7 +132,7 @@ class Table:
 
     def weights(self):
         if self.weight is None:
-            self.weight = np.ones(self.X.shape[0])
+            self.weight = np.ones(self.shape[0])
         return self.weight
 
     def check_rows(self, rows):
@@ -131,6 +142,63 @@ class Table:
     def check_cols(self, cols):
         check_range(cols, self.d, "cols", "column")
         check_alive(cols, np.flatnonzero(~self.kept_columns), "column")
+
+
+class BlockTable(Table):
+    """Row blocks under change: touched and added rows are held in memory, and the file is read past them."""
+
+    def __init__(self, X: RowBlocks, y, sample_weight):
+        self.base, self.dtype, self.sparse = X, X.dtype, X.sparse
+        self.n, self.d = X.shape
+        self.number = np.zeros(1, np.int64)  # the rows held in X; a table is never empty
+        self.X: Any = X.take(self.number).astype(X.dtype)
+        self.added = 0
+        self._take_targets(y, sample_weight)
+
+    @property
+    def shape(self):
+        """(rows, columns), added ones included."""
+        return self.n + self.added, self.d
+
+    def result(self):
+        if not self.kept_columns.all():
+            self._refuse_columns()
+        if not self.kept_rows.any():
+            raise ValueError("remove_rows leaves no row at all; keep at least one")
+        number = np.arange(self.shape[0])
+        number[self.number] = self.n + np.arange(self.number.size)
+        weight = None if self.weight is None else self.weight[self.kept_rows]
+        X = self.base.with_rows(number[self.kept_rows], self.X.astype(self.dtype, copy=False))
+        return X, self.y[self.kept_rows], weight
+
+    def overwrite(self, entries):
+        rows, cols, values = entries
+        super().overwrite((self._held(rows), cols, values))
+
+    def clear(self, rows, cols):
+        if len(cols):
+            self._refuse_columns()
+        super().clear(self._held(rows), cols)
+
+    def grow(self, rows: int, cols: int):
+        if cols:
+            self._refuse_columns()
+        self.number = np.append(self.number, np.arange(self.shape[0], self.shape[0] + rows))
+        self.added += rows
+        super().grow(rows, 0)
+
+    def _held(self, rows):
+        """Where these rows are in X, read from the file if they are not there yet."""
+        missing = np.setdiff1d(rows, self.number)
+        if missing.size:
+            self.X = stacked([self.X, self.base.take(missing).astype(self.dtype)])
+            self.number = np.append(self.number, missing)
+        order = np.argsort(self.number)
+        return order[np.searchsorted(self.number[order], rows)]
+
+    def _refuse_columns(self):
+        raise ValueError("RowBlocks cannot be put together anew after a change of columns: write a file of the new "
+                         "data, and fit on that")  # fmt: skip
 
 
 @pytree
@@ -222,7 +290,7 @@ class AddRows(Change):
 
     def write(self, table):
         k, width = self.matrix.shape
-        n, d = table.X.shape
+        n, d = table.shape
         if width not in (table.d, d):
             raise ValueError(f"X_new of add_rows must have {table.d} columns like the data, got {width}")
         table.grow(k, 0)
@@ -255,7 +323,7 @@ class AddColumns(Change):
 
     def write(self, table):
         height, k = self.matrix.shape
-        n, d = table.X.shape
+        n, d = table.shape
         if height not in (table.n, n):
             raise ValueError(f"X_new of add_columns must have {table.n} rows like the data, got {height}")
         table.grow(0, k)

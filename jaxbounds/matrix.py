@@ -18,10 +18,12 @@ import numpy as np
 import scipy.sparse as sp
 from jax import lax
 
-from jaxbounds.arguments import as_array, is_real
+from jaxbounds.arguments import as_array
 from jaxbounds.array import is_spread
-from jaxbounds.chunks import INT32_MAX, Chunks, check_positions, grid, make_chunks
+from jaxbounds.chunks import Chunks, check_positions, grid, make_chunks
 from jaxbounds.pytree import in_float64, is_traced, pytree, static
+from jaxbounds.row_blocks import RowBlocks
+from jaxbounds.storable import check_shape, dtype_for, not_finite
 
 _Product: TypeAlias = Callable[[jax.Array], jax.Array]
 _BLOCK_ENTRIES = 1 << 14  # entries of a dense float32 matrix handled by one step of a scan
@@ -187,6 +189,10 @@ class Dense:
         value = self.values.at[idx].get(mode="clip")
         return *grid(idx.shape[0], d), value.reshape(-1)
 
+    def at(self, rows: Any, cols: Any) -> Any:
+        """X[rows, cols], for positions in bounds."""
+        return self.values[rows, cols]
+
     def columns(self, idx: Any) -> tuple[Any, Any, Any]:
         """Entries of the columns idx: (slot in idx, row, value), each flat with len(idx) n entries."""
         n = self.shape[0]
@@ -267,6 +273,10 @@ class Sparse:
         """Entries of the rows idx: (slot in idx, column, value), flat; exact on NumPy idx, else padded (0, value 0)."""
         return self.by_row.entries(idx)
 
+    def at(self, rows: Any, cols: Any) -> Any:
+        """X[rows, cols], for positions in bounds."""
+        return self.by_row.at(rows, cols)
+
     def columns(self, idx: Any) -> tuple[Any, Any, Any]:
         """Entries of the columns idx: (slot in idx, row, value), flat; exact on NumPy idx, else padded (0, value 0)."""
         return self.by_col.entries(idx)
@@ -278,12 +288,14 @@ class Sparse:
 
     def to_scipy(self) -> sp.csr_array:
         """The scipy.sparse.csr_array of the non-zero entries (host only)."""
-        slot, cols, values = self.rows(np.arange(self.shape[0]))
-        start = np.concatenate([[0], np.cumsum(np.bincount(slot, minlength=self.shape[0]))])
-        return sp.csr_array((values, cols, start), shape=self.shape)
+        part = self.by_row
+        data, indices, owner = (np.asarray(a) for a in (part.data, part.indices, part.owner))
+        counts = np.bincount(owner, np.count_nonzero(data, axis=1), minlength=self.shape[0]).astype(np.int64)
+        keep, start = data != 0, np.concatenate([[0], np.cumsum(counts)])
+        return sp.csr_array((data[keep], indices[keep], start), shape=self.shape)
 
 
-Matrix: TypeAlias = Dense | Sparse
+Matrix: TypeAlias = Dense | Sparse | RowBlocks
 
 
 @in_float64
@@ -311,69 +323,45 @@ def as_matrix(X: Any, name: str = "X") -> Matrix:
         >>> matrix.shape, matrix.nnz, str(matrix.dtype)
         ((2, 2), 2, 'float64')
     """
-    if isinstance(X, (Dense, Sparse)):
+    if isinstance(X, (Dense, Sparse, RowBlocks)):
         return X
     if type(X).__module__.startswith("jax.experimental.sparse"):
         return _dense(X.todense(), name) if is_traced(X) else _sparse(_from_jax_sparse(X, name), name)
     return _sparse(X, name) if sp.issparse(X) else _dense(X, name)
 
 
-def _dtype_for(dtype: Any, name: str) -> Any:
-    """The dtype in which data of this dtype are stored."""
-    if not is_real(dtype):
-        raise TypeError(f"{name} has dtype {dtype}; expected real numbers: convert it with {name}.astype(float)")
-    if not jnp.issubdtype(dtype, jnp.floating):
-        return np.dtype(np.float64)
-    return np.dtype(np.float32 if jnp.finfo(dtype).bits <= 32 else np.float64)
-
-
-def _check_shape(shape: tuple[int, ...], name: str) -> None:
-    if len(shape) != 2:
-        hint = f": reshape a single row with {name}.reshape(1, -1)" if len(shape) == 1 else ""
-        raise ValueError(f"{name} must be two-dimensional (rows, columns); it has shape {shape}{hint}")
-    if 0 in shape:
-        raise ValueError(f"{name} is empty: it has shape {shape}; at least one row and one column are needed")
-    if max(shape) > INT32_MAX:
-        raise ValueError(f"{name} has shape {shape}; rows and columns are numbered with 32-bit integers, "
-                         f"so each side can be at most {INT32_MAX}")  # fmt: skip
-
-
 def _dense(X: Any, name: str) -> Dense:
     if is_traced(X):
-        return Dense(X.astype(_dtype_for(X.dtype, name)))
+        return Dense(X.astype(dtype_for(X.dtype, name)))
     if is_spread(X):
         return _spread(X, name)
     where = X.sharding if isinstance(X, jax.Array) else None
     array = as_array(X, name, "rows of real numbers, equally long")
-    dtype = _dtype_for(array.dtype, name)
-    _check_shape(array.shape, name)
+    dtype = dtype_for(array.dtype, name)
+    check_shape(array.shape, name)
     array = np.array(array, dtype, order="C")
     finite = np.isfinite(array)
     if not finite.all():
         row, col = np.argwhere(~finite)[0]
-        raise ValueError(_not_finite(name, int(row), int(col), array[row, col]))
+        raise ValueError(not_finite(name, int(row), int(col), array[row, col]))
     return Dense(jax.device_put(array, where))  # compiles nothing, unlike jnp.asarray
 
 
 def _spread(X: jax.Array, name: str) -> Dense:
     """Data that lie on several devices are checked there; no device ever holds them whole."""
-    _check_shape(X.shape, name)
-    X = X.astype(_dtype_for(X.dtype, name))
+    check_shape(X.shape, name)
+    X = X.astype(dtype_for(X.dtype, name))
     if not jnp.isfinite(X).all():
         raise ValueError(f"{name} has entries that are not finite: drop or impute them")
     return Dense(X, X.shape[0] // X.sharding.shard_shape(X.shape)[0])
-
-
-def _not_finite(name: str, row: int, col: int, value: Any) -> str:
-    return f"{name}[{row}, {col}] is {value}; all data must be finite: drop or impute such entries"
 
 
 def _from_jax_sparse(X: Any, name: str) -> sp.coo_array | sp.csr_array:
     """A scipy matrix from BCOO or BCSR, whose padding entries have out-of-range indices."""
     if X.n_batch or X.n_dense:
         raise ValueError(f"{name} is a {type(X).__name__} with batch or dense dimensions; use n_batch=0 and n_dense=0")
-    _check_shape(X.shape, name)
-    dtype = _dtype_for(X.dtype, name)
+    check_shape(X.shape, name)
+    dtype = dtype_for(X.dtype, name)
     data = np.asarray(X.data).astype(dtype)
     if hasattr(X, "indptr"):
         indptr, cols = np.asarray(X.indptr), np.asarray(X.indices)
@@ -410,8 +398,8 @@ def _within(numbers: Any, size: int) -> bool:
 
 
 def _sparse(X: Any, name: str) -> Sparse:
-    dtype = _dtype_for(X.dtype, name)
-    _check_shape(X.shape, name)
+    dtype = dtype_for(X.dtype, name)
+    check_shape(X.shape, name)
     X = checked_structure(X, name)
     check_positions(int(X.nnz), name)
     csr = X.tocsr()
@@ -423,9 +411,10 @@ def _sparse(X: Any, name: str) -> Sparse:
     if not finite.all():
         at = int(np.argmin(finite))
         row = int(np.searchsorted(csr.indptr, at, side="right")) - 1
-        raise ValueError(_not_finite(name, row, int(csr.indices[at]), values[at]))
+        raise ValueError(not_finite(name, row, int(csr.indices[at]), values[at]))
     csr = sp.csr_array((values, csr.indices, csr.indptr), shape=X.shape)
     if not np.all(values):
         csr = csr.copy()
         csr.eliminate_zeros()
-    return Sparse(make_chunks(csr, name), make_chunks(csr.tocsc(), name), jax.device_put(np.int32(csr.nnz)))
+    by_col = make_chunks(csr.tocsc(), name)  # first: its temporary arrays are gone before the rest is there
+    return Sparse(make_chunks(csr, name), by_col, jax.device_put(np.int32(csr.nnz)))

@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import numpy as np
+import scipy.sparse as sp
 
 from jaxbounds.array import Array, fori_loop, on_host, put, squared, to_host, xp
 from jaxbounds.host import HostMatrix, host_matrix, matrix_of
@@ -16,6 +17,9 @@ from jaxbounds.penalties import Penalty
 from jaxbounds.problem import Problem, dual_vector
 from jaxbounds.pytree import in_float64, pytree, static
 from jaxbounds.rounding import TINY, U, dot_error, down, growth, up
+from jaxbounds.row_blocks import RowBlocks
+
+_LARGE = 1 << 22  # entries of sparse data whose memory is computed block by block
 
 
 @pytree
@@ -328,6 +332,12 @@ def best_intercept(problem: Problem, data: Data, w):
     return _best_intercept(problem, replace(here, matrix=host_matrix(data.matrix)), w)
 
 
+def _read_often(matrix: Any) -> Any:
+    """Large sparse data by blocks: their magnitudes and squares would take as much memory as the data."""
+    large = isinstance(matrix, HostMatrix) and sp.issparse(matrix.values) and matrix.values.nnz >= _LARGE
+    return RowBlocks(matrix.values) if large else matrix
+
+
 def remember(problem: Problem, data: Data, w, alpha, ref=None, status=0, n_steps=0, b=None) -> Model:
     """The model of a pair (w, alpha): any w and any feasible alpha give valid bounds; b is the best one for w.
 
@@ -338,7 +348,7 @@ def remember(problem: Problem, data: Data, w, alpha, ref=None, status=0, n_steps
     memory, on, here, at, intercept = _memory_jit, problem, data, w, b
     if on_host(problem, data, w, alpha, b):
         memory, (on, here, at, intercept, alpha, ref) = _memory, to_host((problem, data, w, b, alpha, ref))
-        here = replace(here, matrix=host_matrix(data.matrix))
+        here = replace(here, matrix=_read_often(host_matrix(data.matrix)))
     if ref is None:
         ref = on.loss.coordinate(here.matrix.matvec(at.astype(xp.float64)) + intercept, here.target)
         if on.loss.defined_by_ref and on.loss.smoothness is not None:  # alpha must be the one that ref defines

@@ -21,6 +21,7 @@ from jaxbounds.edit import Edit, scalar_l2
 from jaxbounds.model import Model
 from jaxbounds.pytree import pytree
 from jaxbounds.rounding import U, root, up
+from jaxbounds.row_blocks import RowBlocks
 
 _NEWTON = 12  # most Newton steps, half as many on tracers
 _ROUNDS = 4  # most sandwiches, half as many on tracers
@@ -55,6 +56,8 @@ class Curvature(Method):
         need_smooth(problem, "Curvature")
 
     def missing(self, model, change):
+        if model.data is not None and isinstance(model.data.matrix, RowBlocks):
+            return "Curvature needs the data in memory, and RowBlocks reads them a block of rows at a time; use Pass()"
         return no_data(model, "Curvature")
 
     def edits(self, model, change):

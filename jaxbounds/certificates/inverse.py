@@ -15,6 +15,7 @@ from jaxbounds.host import HostMatrix
 from jaxbounds.matrix import Dense
 from jaxbounds.pytree import pytree, static
 from jaxbounds.rounding import TINY, U, dot_error, growth, norm_up, up
+from jaxbounds.row_blocks import RowBlocks
 
 _SIDE = 4096  # inverses up to this side are formed
 _STEPS = 200  # of conjugate gradients where none is formed
@@ -200,6 +201,8 @@ def dense(matrix):
     if isinstance(matrix, HostMatrix):
         values = matrix.values if isinstance(matrix.values, np.ndarray) else matrix.values.toarray()
         return values.astype(np.float64, copy=False)
+    if isinstance(matrix, RowBlocks):
+        return matrix.to_dense()  # says what to do instead
     if isinstance(matrix, Dense):
         return matrix.values.astype(jnp.float64)
     return jax.vmap(matrix.matvec, 1, 1)(jnp.eye(matrix.shape[1]))

@@ -215,8 +215,11 @@ def with_ones(matrix: Any) -> Any:
     if isinstance(matrix, Dense):
         return Dense(jnp.concatenate([matrix.values.astype(jnp.float64), jnp.ones((n, 1))], axis=1))
     if not isinstance(matrix, Patched):
-        nothing = jnp.zeros(0, int)
-        matrix = Patched(matrix, jnp.ones(n), jnp.ones(d), nothing, nothing, jnp.zeros(0))
-    row, col = (jnp.concatenate([a, b]) for a, b in ((matrix.row, jnp.arange(n)), (matrix.col, jnp.full(n, d))))
-    keep = jnp.concatenate([matrix.keep_col, jnp.zeros(1)])
-    return Patched(matrix.base, matrix.keep_row, keep, row, col, jnp.concatenate([matrix.value, jnp.ones(n)]))
+        nothing = np.zeros(0, int)
+        matrix = Patched(matrix, np.ones(n), np.ones(d), nothing, nothing, np.zeros(0))
+    kind = matrix.row.dtype
+    row, col = (
+        xp.concatenate([a, b]) for a, b in ((matrix.row, np.arange(n, dtype=kind)), (matrix.col, np.full(n, d, kind)))
+    )
+    keep = xp.concatenate([matrix.keep_col, np.zeros(1)])
+    return Patched(matrix.base, matrix.keep_row, keep, row, col, xp.concatenate([matrix.value, np.ones(n)]))

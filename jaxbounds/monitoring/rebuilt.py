@@ -62,7 +62,8 @@ class Rebuilt:
     def after(self, change: Change, count: int) -> "tuple[Rebuilt, np.ndarray, np.ndarray]":
         """What a change makes of it, which rows stay and which columns; the change is checked, in compact numbers."""
         edit = prepare(*to_host((self.model, change)))
-        X, y, weight = change.apply(self.X, self.target, self.weight)
+        applied: Any = change.apply(self.X, self.target, self.weight)
+        X, y, weight = applied
         n, d = self.target.shape[0], self.w.shape[0]
         kept_rows, kept_columns = np.ones(n, bool), np.ones(d, bool)
         added = 0

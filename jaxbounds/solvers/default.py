@@ -39,3 +39,25 @@ def default_solver(
     if problem.penalty.smooth and problem.penalty.strong_convexity is not None:
         return NewtonCG()
     return ProximalGradient()
+
+
+def blockwise_solver(problem: Any) -> DualCoordinate | DualNewton | NewtonCG | ProximalGradient:
+    """The solver for a problem on `RowBlocks`: one that needs nothing but products with the data.
+
+    Example:
+        >>> import collections, jaxbounds.losses as losses, jaxbounds.penalties as penalties
+        >>> problem = collections.namedtuple("Problem", "loss penalty")(losses.hinge(), penalties.l2(0.1))
+        >>> blockwise_solver(problem).epochs
+        0
+    """
+    found = default_solver(problem, 1, 1, sparse=True)
+    return DualCoordinate(epochs=0) if problem.loss.smoothness is None else found
+
+
+def check_blockwise(solver: Any) -> None:
+    """Raise unless a solver needs nothing but products with the data."""
+    if getattr(solver, "epochs", 0) or not getattr(solver, "polish", True):
+        raise ValueError("DualCoordinate's epochs read single rows, and RowBlocks reads blocks of rows; use "
+                         "DualCoordinate(epochs=0), or leave solver out")  # fmt: skip
+    if isinstance(solver, DualNewton):
+        raise ValueError("DualNewton needs the data in memory, and RowBlocks reads them in blocks; leave solver out")

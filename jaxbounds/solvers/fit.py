@@ -1,6 +1,7 @@
 """`fit` and `refit`: from data to a model, with the solver that suits the problem."""
 
 import dataclasses
+import os
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -22,9 +23,11 @@ from jaxbounds.model import Data, Model, best_intercept, remember
 from jaxbounds.penalties import Penalty
 from jaxbounds.problem import Problem, as_sample_weight, as_targets, as_vector
 from jaxbounds.pytree import in_float64, is_traced
+from jaxbounds.row_blocks import RowBlocks
 from jaxbounds.softmax import Softmax
+from jaxbounds.solvers.checkpoint import Checkpoint
 from jaxbounds.solvers.common import Task
-from jaxbounds.solvers.default import default_solver
+from jaxbounds.solvers.default import blockwise_solver, check_blockwise, default_solver
 from jaxbounds.status import Status
 
 _SMALL = 1 << 16  # data up to this many dense entries are padded to powers of two, so that shapes share a compilation
@@ -47,6 +50,7 @@ def fit(
     warm_start: Any = None,
     max_steps: int | None = None,
     callback: Callable | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
 ) -> Model:
     """Train a model: minimise sum_i c_i l(x_i.w + b, y_i) + psi(w) until the relative duality gap is below tol.
 
@@ -54,7 +58,7 @@ def fit(
 
     Args:
         problem: loss, penalty and scale.
-        X: (n, d) NumPy or jax array, scipy sparse matrix or array, BCOO or BCSR.
+        X: (n, d) NumPy or jax array, scipy sparse matrix or array, BCOO or BCSR, or `RowBlocks` from disk.
         y: (n,) labels -1/+1 for margin losses, class numbers for softmax, numbers otherwise.
         sample_weight: (n,) positive, ones by default.
         tol: relative duality gap, gap / max(|P|, tiny).
@@ -62,6 +66,9 @@ def fit(
         warm_start: a Model or (d,) coefficients to start from; the intercept starts as the best one for them.
         max_steps: most outer steps (default 1000).
         callback: called between chunks of steps with a dict of `step`, `gap`, `primal`, `tol`; return True to stop.
+        checkpoint: the path of a file that holds the state of the fit between steps, written as often as 5 % of the
+            time allows and deleted once the fit has converged. If it is there, a fit of the same problem, solver and
+            data goes on from it (tol and max_steps may differ).
 
     Returns:
         Model, or for softmax a MultinomialModel. A fit that stops early warns once (FitWarning) and says why in
@@ -82,6 +89,8 @@ def fit(
     if isinstance(problem.loss, Softmax):
         from jaxbounds.multinomial import fit_multinomial
 
+        if checkpoint is not None:
+            raise ValueError("softmax is trained without checkpoints; leave checkpoint out")
         return fit_multinomial(
             problem, X, y, sample_weight=sample_weight, tol=tol, solver=solver, warm_start=warm_start,
             max_steps=max_steps, callback=callback,
@@ -92,32 +101,41 @@ def fit(
     n, d = matrix.shape
     y, weight = as_targets(problem.loss, y, n), as_sample_weight(sample_weight, n)
     _check_parameters(problem.penalty, d)
+    blocks = isinstance(matrix, RowBlocks)
     if solver is None:
-        solver = default_solver(problem, n, d, not isinstance(matrix, Dense))
+        dense = isinstance(matrix, Dense)
+        solver = blockwise_solver(problem) if blocks else default_solver(problem, n, d, not dense)
     if isinstance(solver, type) or not hasattr(solver, "check"):
         name = solver.__name__ if isinstance(solver, type) else type(solver).__name__
         raise TypeError(f"solver must be an object of jb.solvers, like jb.solvers.NewtonCG(); got {name}")
     solver.check(problem)
+    if blocks:
+        check_blockwise(solver)
     concrete = not is_traced(problem, matrix, y, weight, warm_start, tol, max_steps)
     if concrete:
         _check_options(tol, max_steps, callback)
     if callback is not None and not concrete:
         raise ValueError("callback is called on the host and cannot be used inside jit, vmap or grad; leave it out")
+    if checkpoint is not None and not concrete:
+        raise ValueError("checkpoint is a file and cannot be used inside jit, vmap or grad; leave it out")
     w0, alpha0 = _start(problem, warm_start, y, d)
     values = matrix.values if isinstance(matrix, Dense) else None
     spread = is_spread(values)
+    if checkpoint is not None and spread:
+        raise ValueError("checkpoint holds the state of one device, and X lies on several; leave it out")
     problem, y, weight, w0, alpha0 = everywhere((problem, y, weight, w0, alpha0), values)
     data = put(Data(matrix, y, weight))
     task = Task(problem.loss, problem.penalty, matrix, y, weight * problem.unit(n), problem.intercept)
     task, w0, alpha0 = put((task, w0, alpha0))
-    if concrete and not spread and n * d <= _SMALL:
+    if concrete and not (spread or blocks) and n * d <= _SMALL:
         task, w0, alpha0 = _padded(task, w0, alpha0)
     steps = 1000 if max_steps is None else max_steps
     tol_leaf, steps_leaf = put(everywhere((np.float64(tol), np.int32(steps)), values)) if concrete else (tol, steps)
-    if callback is None:
+    if callback is None and checkpoint is None:
         solution = _solve(solver, task, w0, alpha0, tol_leaf, steps_leaf)
     else:
-        solution = _solve_in_chunks(solver, task, w0, alpha0, tol_leaf, steps, callback)
+        file = None if checkpoint is None else Checkpoint(checkpoint, solver, task)
+        solution = _solve_in_chunks(solver, task, w0, alpha0, tol_leaf, steps, callback, file)
     found = solution.w, solution.alpha, solution.ref
     w, alpha, ref = (a[:k] for a, k in zip(to_host(found) if on_host(found) else found, (d, n, n), strict=True))
     w, b = w.astype(matrix.dtype), None
@@ -255,21 +273,28 @@ def _solve(solver, task: Task, w0, alpha0, tol, max_steps):
     return solver.solve(task, task.matrix, task.y, task.c, w0, alpha0, tol, max_steps)
 
 
-def _solve_in_chunks(solver, task: Task, w0, alpha0, tol, max_steps: int, callback):
-    """Run a few steps at a time, and tell the callback in between."""
-    state = _init(solver, task, w0, alpha0)
+def _solve_in_chunks(solver, task: Task, w0, alpha0, tol, max_steps: int, callback, file: Checkpoint | None):
+    """Run a few steps at a time (one with a checkpoint), and tell the callback and the checkpoint in between."""
+    state = None if file is None else file.read(jax.eval_shape(_init, solver, task, w0, alpha0))
+    if state is None:
+        state = _init(solver, task, w0, alpha0)
     chunk = 1
     while True:
         done = int(state.best.n_steps)
         state = _run(solver, task, state, tol, put(np.int32(min(done + chunk, max_steps))))
         best = state.best
-        stop = callback(
+        stop = callback is not None and callback(
             {"step": int(best.n_steps), "gap": float(best.gap), "primal": float(best.primal), "tol": float(tol)}
         )
         ended = int(best.n_steps) >= max_steps or int(best.n_steps) == done or int(best.status) != Status.MAX_STEPS
         if stop or ended or bool(best.reached(tol)):
+            if file is not None:
+                file.close(state, bool(best.reached(tol)))
             return _finish(solver, task, state, tol)
-        chunk = min(2 * chunk, 16)
+        if file is None:
+            chunk = min(2 * chunk, 16)
+        else:
+            file.write(state)
 
 
 _init = jax.jit(lambda solver, task, w0, alpha0: solver.init(task, w0, alpha0))

@@ -76,7 +76,8 @@ def column_scale(matrix: Matrix, c: jax.Array, intercept: bool) -> jax.Array:
 
 def fits_dense(matrix: Matrix) -> bool:
     """Whether the data are dense, or sparse and small enough to be made dense."""
-    return not isinstance(matrix, Sparse) or matrix.shape[0] * matrix.shape[1] <= DENSE_ENTRIES
+    small = matrix.shape[0] * matrix.shape[1] <= DENSE_ENTRIES
+    return isinstance(matrix, Dense) or (isinstance(matrix, Sparse) and small)
 
 
 def is_direct(matrix: Matrix) -> bool:

@@ -87,6 +87,7 @@ def block_curvature(task: Task) -> jax.Array:
     if isinstance(matrix, Dense):
         return task.c * matrix.map(jnp.square).matvec(inverse)
     count, rows = _blocks(n)
+    assert isinstance(matrix, Sparse)  # fit refuses RowBlocks
     part = matrix.map(jnp.abs).by_row
 
     def step(k, state):

@@ -1,0 +1,33 @@
+"""Which data can be stored, whatever the layout."""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from jaxbounds.arguments import is_real
+from jaxbounds.chunks import INT32_MAX
+
+
+def dtype_for(dtype: Any, name: str) -> Any:
+    """The dtype in which data of this dtype are stored."""
+    if not is_real(dtype):
+        raise TypeError(f"{name} has dtype {dtype}; expected real numbers: convert it with {name}.astype(float)")
+    if not jnp.issubdtype(dtype, jnp.floating):
+        return np.dtype(np.float64)
+    return np.dtype(np.float32 if jnp.finfo(dtype).bits <= 32 else np.float64)
+
+
+def check_shape(shape: tuple[int, ...], name: str) -> None:
+    if len(shape) != 2:
+        hint = f": reshape a single row with {name}.reshape(1, -1)" if len(shape) == 1 else ""
+        raise ValueError(f"{name} must be two-dimensional (rows, columns); it has shape {shape}{hint}")
+    if 0 in shape:
+        raise ValueError(f"{name} is empty: it has shape {shape}; at least one row and one column are needed")
+    if max(shape) > INT32_MAX:
+        raise ValueError(f"{name} has shape {shape}; rows and columns are numbered with 32-bit integers, "
+                         f"so each side can be at most {INT32_MAX}")  # fmt: skip
+
+
+def not_finite(name: str, row: int, col: int, value: Any) -> str:
+    return f"{name}[{row}, {col}] is {value}; all data must be finite: drop or impute such entries"
