@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 _SHADES = ("#dfeaf5", "#b5d0e8", "#84b1d9", "#5a92c6")
-_LINE = 1.0  # points of outline, so that a band of no width is still a line
+_LINE = 1.0  # points of a line along the middle, all that is seen of a band of no width
 _TICKS = 6  # most labels on a logarithmic axis
 
 
@@ -19,6 +19,11 @@ def _axes(ax: Any) -> Any:
     except ImportError as error:
         raise ImportError("a figure needs matplotlib: pip install 'jaxbounds[plot]'") from error
     return plt.subplots(figsize=(7.0, 4.0), layout="constrained")[1]
+
+
+def _middle(lower: np.ndarray, upper: np.ndarray) -> np.ndarray:
+    with np.errstate(invalid="ignore"):  # nowhere if both ends are infinite
+        return lower / 2 + upper / 2
 
 
 def _log_axis(ax: Any, x: np.ndarray) -> None:
@@ -82,8 +87,8 @@ def bounds_over_retrained(bounds: Any, retrained: Any, *, before: Any = None, ax
     for depth, name in enumerate(sorted(bands, key=lambda name: -widths[name])):
         lower, upper = bands[name]
         shade = _SHADES[min(depth, len(_SHADES) - 1)]
-        outline = {"edgecolor": shade, "linewidth": _LINE}
-        band = ax.bar(place, (upper - lower)[order], 1.0, lower[order], color=shade, label=name, **outline)
+        band = ax.bar(place, (upper - lower)[order], 1.0, lower[order], color=shade, linewidth=0, label=name)
+        ax.hlines(_middle(lower, upper)[order], place - 0.5, place + 0.5, color=shade, linewidth=_LINE)
         handles.append(band)
     if before is not None:
         old = np.asarray(before, np.float64)
@@ -127,9 +132,10 @@ def band_over_lam(lam: Any, band: Any, *, retrained: Any = None, ax: Any = None)
             raise ValueError(f"lam, the band and retrained must have one common shape (L,): {name} has {values.shape}")
     order = np.argsort(lam, kind="stable")
     band = lam[order], lower[order], upper[order]
-    ax.fill_between(*band, color=_SHADES[1], linewidth=_LINE, label="certain to be within")
+    ax.fill_between(*band, color=_SHADES[1], linewidth=0, label="certain to be within")
     if retrained is not None:
         ax.plot(lam[order], shapes["retrained"][order], ".", color="black", markersize=3.5, label="retrained")
+    ax.plot(lam[order], _middle(*band[1:]), color=_SHADES[1], linewidth=_LINE, zorder=1)
     _log_axis(ax, lam)
     ax.set(xlabel="lam")
     ax.legend(frameon=False, fontsize="small")
