@@ -4,6 +4,7 @@ Concrete calls on the CPU run on NumPy: no compilation, whatever the shapes. Ins
 accelerator, the same lines run on jax.numpy.
 """
 
+from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 import jax
@@ -13,6 +14,11 @@ from jax.core import Tracer
 from jax.sharding import NamedSharding, PartitionSpec
 
 Array: TypeAlias = Any  # a NumPy array, a jax array or a tracer
+
+
+def leaves(trees: tuple) -> list:
+    """The leaves of several arguments; iterators, of which jax warns, hold none."""
+    return jax.tree.leaves(tuple(tree for tree in trees if not isinstance(tree, Iterator)))
 
 
 def uses_jax(args) -> bool:
@@ -147,7 +153,7 @@ def put(tree):
 
 def on_host(*trees) -> bool:
     """True if every array is concrete and lies whole on the CPU."""
-    for leaf in jax.tree.leaves(trees):
+    for leaf in leaves(trees):
         if isinstance(leaf, Tracer):
             return False
         if isinstance(leaf, jax.Array):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import operator
+from collections.abc import Iterable
 from typing import Any
 
 import jax
@@ -9,8 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.sparse as sp
 
+from jaxbounds.arguments import as_flag
 from jaxbounds.array import put, to_host
 from jaxbounds.changes import check_distinct, check_index, set_penalty
+from jaxbounds.classes import not_a_model
 from jaxbounds.host import HostMatrix
 from jaxbounds.kinds import (
     AddColumns,
@@ -24,10 +27,12 @@ from jaxbounds.kinds import (
     SetTargets,
     added,
     check_range,
+    is_stacked,
 )
 from jaxbounds.matrix import Dense, Sparse, as_matrix
+from jaxbounds.messages import brief
 from jaxbounds.model import Model
-from jaxbounds.names import Named
+from jaxbounds.names import Named, resolved
 from jaxbounds.penalties import Penalty
 from jaxbounds.pytree import in_float64, is_traced, pytree, static
 
@@ -172,32 +177,39 @@ def _lay(changes: list[Change], members) -> Flat:
     return Flat(tuple(flat), tuple(owners), np.asarray(members), len(changes))
 
 
-def stack(changes) -> Any:
+def stack(changes, model: Model | None = None) -> Any:
     """Many changes for `bound_each`.
 
     Args:
         changes: a sequence of changes. Equal kinds and shapes give a change whose arrays have a leading axis, which
             `jax.vmap` takes too; anything else a `ChangeBatch`.
+        model: whose names of columns and labels are meant, where changes hold names.
 
     Returns:
         a change with a leading axis, or a ChangeBatch.
 
     Raises:
-        TypeError: an item is not a change. ValueError: there is none.
+        TypeError: an item is not a change. ValueError: there is none, or it holds names that nobody knows.
 
     Example:
         >>> import jaxbounds as jb
         >>> jb.stack([jb.remove_rows([0]), jb.remove_rows([3])]).rows.tolist()
         [[0], [3]]
     """
+    if isinstance(changes, Change) or not isinstance(changes, Iterable):
+        raise TypeError(f"changes must be a sequence of changes, got {type(changes).__name__}")
     changes = list(changes)
     if not changes:
         raise ValueError("changes is empty; pass at least one change")
     for k, change in enumerate(changes):
         if not isinstance(change, Change):
-            raise TypeError(f"changes[{k}] is not a change, got {type(change).__name__}")
+            raise TypeError(f"changes[{k}] is not a change, got {type(change).__name__}; use set_rows, ...")
         if any(isinstance(part, Named) for part in change.parts()):
-            raise ValueError(f"changes[{k}] has names of columns or labels; in a batch pass numbers and arrays")
+            if model is None:
+                raise ValueError(f"changes[{k}] has names of columns or labels; say whose they are, "
+                                 "stack(changes, model), or pass numbers and arrays")  # fmt: skip
+            inputs = getattr(model, "inputs", None)
+            changes[k] = resolved(change, *((None, None) if inputs is None else (inputs.names, inputs.classes)))
     structures = {jax.tree.structure(change) for change in changes}
     shapes = {tuple((np.shape(x), x.dtype) for x in jax.tree.leaves(change)) for change in changes}
     if len(structures) == len(shapes) == 1:
@@ -237,7 +249,7 @@ def each_row_removed(model: Model, rows=None, keep_n: bool = False) -> Change:
     rows = _rows_of(model, rows)
     if model.data is None:
         raise ValueError("each_row_removed needs a model with its data; stack changes with old_values instead")
-    return put(RemoveRows(rows[:, None], None, bool(keep_n)))
+    return put(RemoveRows(rows[:, None], None, as_flag(keep_n, "keep_n")))
 
 
 @in_float64
@@ -260,6 +272,8 @@ def each_target_flipped(model: Model, rows=None) -> Change:
         >>> jb.each_target_flipped(model).target.tolist()
         [[-1.0], [1.0]]
     """
+    if not isinstance(model, Model):
+        raise TypeError(not_a_model(model))
     if not model.problem.loss.classification:
         raise ValueError(f"{model.problem.loss.name} has no labels to flip; stack set_targets changes instead")
     rows = _rows_of(model, rows)
@@ -270,6 +284,8 @@ def each_target_flipped(model: Model, rows=None) -> Change:
 
 
 def _rows_of(model: Model, rows):
+    if not isinstance(model, Model):
+        raise TypeError(not_a_model(model))
     n = model.alpha.shape[0]
     if rows is None:
         return np.arange(n, dtype=np.int32)
@@ -299,12 +315,26 @@ def each_penalty(penalties) -> Any:
         (2,)
     """
     if not isinstance(penalties, Penalty):
-        return stack([set_penalty(penalty) for penalty in penalties])
+        return stack([set_penalty(penalty) for penalty in listed_penalties(penalties)])
     sizes = {np.shape(leaf)[:1] for leaf in jax.tree.leaves(penalties)}
     if len(sizes) != 1 or () in sizes or (0,) in sizes:
         raise ValueError("penalties must be a sequence, or one penalty whose parameters share a leading axis, as "
                          "jax.vmap(jb.penalties.l2)(lams) gives")  # fmt: skip
     return SetPenalty(penalties)
+
+
+def listed_penalties(penalties) -> list[Penalty]:
+    """A sequence of penalties as a list, checked."""
+    remedy = "write [jb.penalties.l2(lam) for lam in lams]"
+    if isinstance(penalties, str) or not isinstance(penalties, Iterable):
+        raise TypeError(f"penalties must be a sequence of penalties, got {brief(penalties)}; {remedy}")
+    penalties = list(penalties)
+    if not penalties:
+        raise ValueError(f"penalties is empty; pass at least one: {remedy}")
+    for k, penalty in enumerate(penalties):
+        if not isinstance(penalty, Penalty):
+            raise TypeError(f"penalties[{k}] must be a penalty, got {type(penalty).__name__}; {remedy}")
+    return penalties
 
 
 def size_of(changes) -> int:
@@ -314,7 +344,7 @@ def size_of(changes) -> int:
     if not isinstance(changes, Change):
         raise TypeError(f"changes must come from stack, each_row_removed, ...; got {type(changes).__name__}")
     sizes = {np.shape(leaf)[:1] for leaf in jax.tree.leaves(changes)}
-    if len(sizes) != 1 or () in sizes or not all(map(_is_stacked, changes.parts())):
+    if len(sizes) != 1 or () in sizes or not all(map(is_stacked, changes.parts())):
         raise ValueError("changes is a single change; stack([change, ...]) makes a batch of it")
     return next(iter(sizes))[0]
 
@@ -324,16 +354,6 @@ def added_columns(changes) -> set[int]:
     if isinstance(changes, ChangeBatch):
         return {added(group.flat)[1] // group.count for group in changes.groups}
     return {added(candidate(changes, 0).parts())[1]}
-
-
-def _is_stacked(part: Any) -> bool:
-    """Whether a part has a leading axis over candidates."""
-    if isinstance(part, SetPenalty):
-        return True
-    if isinstance(part, AddColumns):
-        return np.ndim(jax.tree.leaves(part)[0]) == 3
-    index = part.target if isinstance(part, AddRows) else part.cols if isinstance(part, _COLUMN_KINDS) else part.rows
-    return np.ndim(index) == 2
 
 
 def groups_of(changes) -> tuple[Flat, ...]:

@@ -6,10 +6,12 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxbounds.arguments import as_choice, as_flag, as_whole, check_callback
 from jaxbounds.array import put
 from jaxbounds.bounds import publish
 from jaxbounds.host import matrix_of
 from jaxbounds.matrix import as_matrix
+from jaxbounds.messages import brief
 from jaxbounds.model import Data, Model
 from jaxbounds.penalties import L2, ElasticNet, Penalty, elastic_net, l2
 from jaxbounds.penalty_search import Range, Search
@@ -130,24 +132,22 @@ def best_penalty(
     if not isinstance(problem, Problem):
         raise TypeError(f"problem must be a jb.Problem or a trained model, got {type(problem).__name__}")
     problem.check()
-    if measure not in ("error", "loss"):
-        raise ValueError(f'measure must be "error" or "loss", got {measure!r}')
+    as_choice(measure, "measure", ("error", "loss"))
+    as_flag(fixed_ratio, "fixed_ratio")
     if measure == "error" and not problem.loss.classification:
         raise ValueError(f'{problem.loss.name} has no labels to get wrong; use measure="loss"')
-    if callback is not None and not callable(callback):
-        raise TypeError(f"callback must be a function of one dict, got {callback!r}")
+    check_callback(callback)
     if "warm_start" in options:
         raise TypeError("best_penalty has no warm_start, since each model starts at its neighbour: give the trained "
                         "model in place of the problem")  # fmt: skip
     unknown = sorted(set(options) - {"tol", "solver", "max_steps"})
     if unknown:
-        raise TypeError(f"best_penalty has no option {unknown[0]!r}; of fit it takes tol, solver and max_steps")
+        raise TypeError(f"best_penalty has no option {brief(unknown[0])}; of fit it takes tol, solver and max_steps")
     eps_value = float(as_number(eps, "eps"))
     if eps_value < 0:
         raise ValueError(f"eps = {eps} must not be negative")
     for name, value, least in (("max_models", max_models, 4), ("cells", cells, 1)):
-        if not isinstance(value, int | np.integer) or value < least:
-            raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
+        as_whole(value, name, least)
     matrix = as_matrix(X)
     test: Any = matrix_of(X_val, True, "X_val")
     n, d = matrix.shape

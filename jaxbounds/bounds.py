@@ -8,6 +8,7 @@ from typing import Any, ParamSpec
 import jax
 import numpy as np
 
+from jaxbounds.arguments import as_array
 from jaxbounds.array import on_host, put, to_host, xp
 from jaxbounds.batches import Flat
 from jaxbounds.certificates import Cached, Method
@@ -17,7 +18,7 @@ from jaxbounds.classes import ClassModel, not_a_model
 from jaxbounds.display import shown
 from jaxbounds.host import on_device
 from jaxbounds.inputs import numbered, rows_of
-from jaxbounds.kinds import Change, SetPenalty
+from jaxbounds.kinds import Change, SetPenalty, check_change
 from jaxbounds.model import Model
 from jaxbounds.problem import Problem
 from jaxbounds.pytree import in_float64, is_traced, pytree, reduce
@@ -222,9 +223,9 @@ class Bounds:
         if index is None:
             return lower, upper
         if not is_traced(index):
-            numbers = np.asarray(index)
+            numbers = as_array(index, name, "integers")
             if numbers.dtype.kind not in "iu":
-                raise TypeError(f"{name} must hold integers, got dtype {numbers.dtype}")
+                raise TypeError(f"{name} must hold integers, got dtype {numbers.dtype}; use np.flatnonzero for a mask")
             bad = numbers[(numbers < 0) | (numbers >= lower.shape[0])]
             if bad.size:
                 raise ValueError(f"{name} = {bad.flat[0]} is out of range; numbers run from 0 to {lower.shape[0] - 1}")
@@ -310,11 +311,11 @@ def problem_after(problem: Problem, change: Change | Flat) -> Problem:
     return problem
 
 
-def check_method(method: Any, problem: Any = None, change: Any = None) -> Method:
+def check_method(method: Any, problem: Any = None, change: Any = None, name: str = "method") -> Method:
     """The method; raises if it is none, or does not apply to the problem after the change."""
     if not isinstance(method, Method):
         what = f"the class {method.__name__}; call it" if isinstance(method, type) else type(method).__name__
-        raise TypeError(f"method must be Theorem1(), Cached(), Partial(), Pass() or Curvature(), got {what}")
+        raise TypeError(f"{name} must be Theorem1(), Cached(), Partial(), Pass() or Curvature(), got {what}")
     if change is not None:
         problem = problem_after(problem, change)
         problem.check()
@@ -352,8 +353,7 @@ def bound(model: Model, change: Change, method: Method | None = None) -> Bounds:
         return model.bound(change, method)
     if not isinstance(model, Model):
         raise TypeError(not_a_model(model))
-    if not isinstance(change, Change):
-        raise TypeError(f"change must come from set_rows, remove_rows, ..., combine; got {type(change).__name__}")
+    check_change(change)
     change = numbered(model, change)
     method = check_method(Cached() if method is None else method, model.problem, change)
     if (missing := method.missing(model, change)) is not None:

@@ -4,6 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.sparse as sp
 
+from jaxbounds.arguments import as_array, as_flag
 from jaxbounds.array import put
 from jaxbounds.kinds import (
     AddColumns,
@@ -21,6 +22,7 @@ from jaxbounds.kinds import (
     check_shape,
 )
 from jaxbounds.matrix import Matrix, as_matrix
+from jaxbounds.messages import brief
 from jaxbounds.names import named, text
 from jaxbounds.penalties import Penalty
 from jaxbounds.problem import as_sample_weight, as_vector
@@ -34,10 +36,7 @@ def check_index(index, name: str):
         if not jnp.issubdtype(array.dtype, jnp.integer):
             raise TypeError(f"{name} must hold integers, got dtype {array.dtype}; use np.flatnonzero for a mask")
         return array
-    try:
-        array = np.asarray(index)
-    except ValueError:
-        raise TypeError(f"{name} must hold integers, got a ragged sequence; pass one flat array") from None
+    array = as_array(index, name, "integers")
     if array.dtype.kind not in "iu":
         if array.size:
             hint = "np.flatnonzero for a mask, .astype(int) for whole numbers"
@@ -70,8 +69,8 @@ def _unique_index(index, name):
 
 
 def _values(values, size, name):
-    if not is_traced(values) and np.ndim(values) == 0:
-        values = np.full(size, np.asarray(values))
+    if not is_traced(values) and (array := as_array(values, name)).ndim == 0:
+        values = np.full(size, array)
     return as_vector(values, size, name)
 
 
@@ -83,7 +82,7 @@ def _numbered(values, distinct: bool = True):
     different = tuple(dict.fromkeys(names))
     if distinct and len(different) < len(names):
         k = next(k for k, name in enumerate(names) if name in names[:k])
-        raise ValueError(f"cols[{k}] = {names[k]!r} is repeated; name each only once")
+        raise ValueError(f"cols[{k}] = {brief(names[k])} is repeated; name each only once")
     return np.array([different.index(name) for name in names], np.int32), different
 
 
@@ -99,18 +98,26 @@ def _labelled(y_new, size):
 
 def _targets(y_new, size):
     """New targets; whether they are labels is checked against the model."""
-    if not is_traced(y_new) and np.asarray(y_new).dtype.kind == "b":
+    if not is_traced(y_new) and as_array(y_new, "y_new").dtype.kind == "b":
         raise TypeError("y_new must hold numbers, got booleans; convert labels with 2 * y_new - 1")
     return _values(y_new, size, "y_new")
 
 
 def _block(X, shape, name) -> Matrix:
     """A data block of the given shape (None: any); one row or column may come as a vector."""
-    if not is_traced(X) and not sp.issparse(X) and not hasattr(X, "to_scipy") and np.ndim(X) == 1:
-        X = np.asarray(X)[None, :] if shape[0] == 1 else np.asarray(X)[:, None] if shape[1] == 1 else X
-    matrix = as_matrix(X, name)
+    matrix = as_matrix(_upright(X, shape, name), name)
     check_shape(matrix, shape, name)
     return matrix
+
+
+def _upright(X, shape, name):
+    """A vector as the one row or column that it is."""
+    if is_traced(X) or sp.issparse(X) or hasattr(X, "to_scipy") or type(X).__module__.startswith("jax.experimental"):
+        return X
+    array = as_array(X, name)
+    if array.ndim != 1 or 1 not in shape:
+        return X
+    return array[None, :] if shape[0] == 1 else array[:, None]
 
 
 def _old_block(X, shape):
@@ -303,7 +310,7 @@ def remove_rows(rows, keep_n: bool = False, *, old_values=None) -> Change:
         [[0.0, 1.0]]
     """
     rows = _unique_index(rows, "rows")
-    return put(RemoveRows(rows, _old_block(old_values, (rows.shape[0], None)), bool(keep_n)))
+    return put(RemoveRows(rows, _old_block(old_values, (rows.shape[0], None)), as_flag(keep_n, "keep_n")))
 
 
 @in_float64
@@ -393,5 +400,5 @@ def combine(*changes: Change) -> Change:
         raise ValueError("combine needs at least one change")
     for k, change in enumerate(changes):
         if not isinstance(change, Change):
-            raise TypeError(f"changes[{k}] is not a change, got {type(change).__name__}")
+            raise TypeError(f"changes[{k}] is not a change, got {type(change).__name__}; use set_rows, ...")
     return Combined(tuple(changes))

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from jaxbounds.arguments import as_array, is_real
 from jaxbounds.array import xp
-from jaxbounds.kinds import Change, Combined
+from jaxbounds.kinds import Change, Combined, check_change
 from jaxbounds.problem import as_vector, first_bad
 from jaxbounds.pytree import is_traced
 
@@ -23,6 +24,16 @@ class ClassModel(abc.ABC):
     def refit(self, change: Change, **options) -> Any:
         """What `jb.refit` returns for this model."""
 
+    @abc.abstractmethod
+    def without_data(self) -> Any:
+        """The model without its data matrix."""
+
+    def save(self, path, data: bool = True) -> None:
+        """See `Model.save`; `jb.load` reads it back."""
+        from jaxbounds.storage import save_model  # it needs every class that a model is made of
+
+        save_model(self, path, data)
+
 
 def not_a_model(model: Any) -> str:
     """What is wrong with an argument that should be a `Model`."""
@@ -35,11 +46,11 @@ def not_a_model(model: Any) -> str:
 def as_classes(y: Any, n: int, classes: int | None = None, name: str = "y") -> Any:
     """Checked class numbers as float64; `classes` is how many there are, None for any."""
     if not is_traced(y):
-        kind = np.asarray(y).dtype.kind
-        if kind not in "iuf":
+        dtype = as_array(y, name).dtype
+        if dtype.kind == "b" or not is_real(dtype):
             raise TypeError(
-                f"{name} must hold class numbers 0, 1, ..., got dtype {np.asarray(y).dtype}; convert labels with "
-                f"names, {name} = np.unique(labels, return_inverse=True)"
+                f"{name} must hold class numbers 0, 1, ..., got dtype {dtype}; convert labels with names, "
+                f"{name} = np.unique(labels, return_inverse=True)"
             )
     y = as_vector(y, n, name)
     if not is_traced(y):
@@ -70,8 +81,7 @@ def check_targets(change: Change, classes: int) -> None:
     def check(target):
         return target if is_traced(target) else as_classes(target, np.shape(target)[0], classes, "y_new")
 
-    if not isinstance(change, Change):
-        raise TypeError(f"change must come from set_rows, remove_rows, ..., combine; got {type(change).__name__}")
+    check_change(change)
     each_target(change, check)
 
 

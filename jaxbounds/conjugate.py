@@ -10,7 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxbounds.arguments import as_array, is_real
 from jaxbounds.array import fori_loop, reinterpret, stop_gradient, uses_jax, xp
+from jaxbounds.messages import brief, cut
 from jaxbounds.pytree import is_traced
 from jaxbounds.rounding import U
 
@@ -33,10 +35,11 @@ def parameter(name: str, value, *, above: float | None = 0.0, at_least: float | 
         if is_traced(value):
             return 1.0 * value.astype(jnp.float64)  # an operation: vmap would hand a NumPy array through as it is
         shapes = "a number" if max_ndim == 0 else "a number or a vector (one entry a column)"
-        array = None if isinstance(value, (str, bytes, bool)) else np.asarray(value)
-        if array is None or (array.dtype.kind not in "iuf" and array.dtype.name != "bfloat16"):
-            raise TypeError(f"{name} must be {shapes}, got {value!r}; pass an int, a float or an array of them")
-        array = array.astype(np.float64)
+        array = None if isinstance(value, str | bytes | bool) else as_array(value, name, shapes)
+        if array is None or array.dtype.kind == "b" or not is_real(array.dtype):
+            raise TypeError(f"{name} must be {shapes}, got {brief(value)}; pass an int, a float or an array of them")
+        with np.errstate(over="ignore"):  # a long double beyond float64 becomes inf, which is refused
+            array = array.astype(np.float64)
         if array.ndim > max_ndim or array.size == 0:
             raise ValueError(f"{name} must be {shapes}, got an array of shape {array.shape}")
         limit, ok = "finite", np.isfinite(array)
@@ -54,7 +57,7 @@ def parameter(name: str, value, *, above: float | None = 0.0, at_least: float | 
 def parameters(params) -> tuple:
     """The extra arguments of a user's function as float64 arrays."""
     if not isinstance(params, (tuple, list)):
-        raise TypeError(f"params must be a tuple of numbers, got {params!r}; write params=(value,) for one number")
+        raise TypeError(f"params must be a tuple of numbers, got {brief(params)}; write params=(value,) for one number")
     return tuple(parameter(f"params[{i}]", p, above=None, max_ndim=8) for i, p in enumerate(params))
 
 
@@ -63,13 +66,16 @@ def domain_ends(domain):
     if domain is None:
         return None
     if not isinstance(domain, (tuple, list)) or len(domain) != 2:
-        raise TypeError(f"domain must be a pair (lo, hi) of the feasible alpha, got {domain!r}; write (0.0, 1.0)")
+        raise TypeError(f"domain must be a pair (lo, hi) of the feasible alpha, got {brief(domain)}; write (0.0, 1.0)")
     with jax.enable_x64(True):
         if is_traced(domain):
             return tuple(jnp.asarray(end, jnp.float64) for end in domain)
-        ends = np.array([float(end) for end in domain])
+        try:
+            ends = np.array([float(end) for end in domain])
+        except (TypeError, ValueError):
+            raise TypeError(f"domain must be a pair of numbers, got {brief(domain)}; write (0.0, 1.0)") from None
         if not ends[0] < ends[1]:
-            raise ValueError(f"domain = {domain!r} is empty; give the lower end first")
+            raise ValueError(f"domain = {brief(domain)} is empty; give the lower end first")
         return tuple(jax.device_put(ends))
 
 
@@ -77,7 +83,7 @@ def check_callable(required: dict, **optional) -> None:
     """Raise unless every given function can be called; None stands for an optional one that was not supplied."""
     for name, fn in {**required, **optional}.items():
         if not callable(fn) and (fn is not None or name in required):
-            raise TypeError(f"{name} must be a function, got {fn!r}; pass a module-level function of jax numbers")
+            raise TypeError(f"{name} must be a function, got {brief(fn)}; pass a module-level function of jax numbers")
 
 
 # ---------------------------------------------------------------- accurate elementary functions
@@ -338,4 +344,5 @@ def check_scalar(name: str, fn, n_args: int, params, columns: bool = False) -> N
         shapes = [scalar if columns and p.ndim == 1 else jax.ShapeDtypeStruct(p.shape, p.dtype) for p in params]
         out = jax.eval_shape(fn, *([scalar] * n_args), *shapes)
     if getattr(out, "shape", None) != () or not xp.issubdtype(out.dtype, xp.floating):
-        raise ValueError(f"{name} must map a number to one real number, got {out}; write it for scalars, jax maps it")
+        raise ValueError(f"{name} must map a number to one real number, got {cut(str(out))}; write it for scalars, jax "
+                         "maps it")  # fmt: skip

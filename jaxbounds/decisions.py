@@ -8,17 +8,18 @@ from typing import Any
 
 import numpy as np
 
+from jaxbounds.arguments import as_flag
 from jaxbounds.bounds import Bounds, Interval, bound, labels_of, problem_after
 from jaxbounds.certificates import Cached, Curvature, Method, Partial, Pass, SelfConcordant
 from jaxbounds.changes import set_penalty
-from jaxbounds.classes import ClassModel
+from jaxbounds.classes import ClassModel, not_a_model
 from jaxbounds.display import shown
 from jaxbounds.host import HostMatrix, matrix_of
 from jaxbounds.inputs import numbered, rows_of
-from jaxbounds.kinds import Change
+from jaxbounds.kinds import Change, check_change
 from jaxbounds.matrix import as_matrix
 from jaxbounds.model import Model
-from jaxbounds.names import frame_columns
+from jaxbounds.names import NamedRows, frame_columns
 from jaxbounds.problem import as_number
 from jaxbounds.pytree import in_float64, is_traced
 from jaxbounds.rounding import norm_down, norm_up, up
@@ -61,7 +62,7 @@ class LabelsKnown(Question):
     """Which labels will the retrained model give? Answered when at least a fraction of them is certain.
 
     Args:
-        X: (m, d) test rows, in the columns of `Bounds.scores`.
+        X: (m, d) test rows, in the columns of `Bounds.scores`; a data frame is read by name if the model has names.
         fraction: share of the labels that must be certain, in (0, 1].
 
     Example:
@@ -74,17 +75,16 @@ class LabelsKnown(Question):
     fraction: float = 1.0
 
     def __post_init__(self):
-        if frame_columns(self.X) is not None:
-            raise TypeError("X must be an array: a data frame is read by name, and a question knows no names; pass "
-                            "X[names].to_numpy() with the columns in the order of the training data")  # fmt: skip
         fraction = float(as_number(self.fraction, "fraction"))
         if not 0 < fraction <= 1:
             raise ValueError(f"fraction = {self.fraction} must lie in (0, 1]")
-        object.__setattr__(self, "X", matrix_of(as_matrix(self.X), True))
+        rows: Any = matrix_of(as_matrix(self.X), True)
+        names = frame_columns(self.X)
+        object.__setattr__(self, "X", rows.values if names is None else NamedRows(rows.values, names))
         object.__setattr__(self, "fraction", fraction)
 
     def ask(self, bounds):
-        interval = bounds.scores(self.X.values)  # as the user wrote them
+        interval = bounds.scores(self.X)
         low, high = np.asarray(interval.lower, float), np.asarray(interval.upper, float)
         labels = np.asarray(labels_of(low, high))
         known = labels != 0
@@ -193,12 +193,16 @@ def decide(model: Model, change: Change, question: Question, *, timings: bool = 
         >>> decision.answer, decision.method
         (True, Cached())
     """
+    as_flag(timings, "timings")
     if not isinstance(question, Question):
         raise TypeError(f"question must be LabelsKnown(X) or DistanceBelow(theta), got {type(question).__name__}")
     if is_traced(model, change):
         raise TypeError("decide runs on the host; inside jit, vmap or grad use bound")
     if isinstance(model, ClassModel):
         raise TypeError("decide answers for models of one score; for several classes ask jb.bound(...).decided(X)")
+    if not isinstance(model, Model):
+        raise TypeError(not_a_model(model))
+    check_change(change)
     change = numbered(model, change)
     problem = problem_after(model.problem, change)
     rungs = [m for m in LADDER if m.applies(problem) and m.missing(model, change) is None]

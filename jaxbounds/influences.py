@@ -5,6 +5,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxbounds.arguments import as_flag, as_whole
 from jaxbounds.array import on_host, put, readable, xp
 from jaxbounds.batches import each_row_removed
 from jaxbounds.bounds import check_method, published
@@ -133,8 +134,7 @@ def influence(
     change, rows = _left_out(model, rows, keep_n)
     matrix = _test_rows(model, X_test)
     r, m = change.rows.shape[0], matrix.shape[0]
-    if top is not None and (isinstance(top, bool) or not isinstance(top, int | np.integer) or not 1 <= top <= r):
-        raise ValueError(f"top must be None or a whole number between 1 and {r}, got {top!r}")
+    top = None if top is None else as_whole(top, "top", 1, r, none="for all rows")
     if method is not None or not _closed(model, matrix):
         method = method if method is None else check_method(method, model.problem, change)
         lower, upper = _asked(model, change, matrix, method)
@@ -206,8 +206,7 @@ def _left_out(model: Model, rows, keep_n: bool) -> tuple[Any, Any]:
     """(one change a row, the rows)."""
     if not isinstance(model, Model):
         raise TypeError(not_a_model(model))
-    if not isinstance(keep_n, bool):
-        raise TypeError(f"keep_n must be True or False, got {keep_n!r}")
+    as_flag(keep_n, "keep_n")
     if model.data is None:
         raise ValueError("influence and rank_rows need the training rows; this model was stored without its data: use "
                          "the one of fit")  # fmt: skip

@@ -14,8 +14,9 @@ import scipy.sparse as sp
 from jaxbounds.array import on_host, to_host, xp
 from jaxbounds.batches import Flat
 from jaxbounds.host import HostMatrix, matrix_of
-from jaxbounds.kinds import AddRows, Change, Combined, SetColumns, SetElements, SetRows
+from jaxbounds.kinds import AddRows, Change, Combined, SetColumns, SetElements, SetRows, added
 from jaxbounds.matrix import Dense, Matrix, Sparse, as_matrix
+from jaxbounds.messages import few
 from jaxbounds.names import frame_columns, resolved
 from jaxbounds.pytree import is_traced, pytree, static
 
@@ -46,6 +47,20 @@ class Inputs:
     names: tuple[str, ...] | None = static(default=None)
     classes: tuple | None = static(default=None)
 
+    def check(self, d: int) -> None:
+        """Raise unless these can be the inputs of a model of d columns; for what is read from files."""
+        vectors, width = [np.asarray(vector) for vector in self.vectors], self.width + int(self.constant is not None)
+        fine = (
+            isinstance(self.width, int) and isinstance(self.constant, float | None) and width <= d
+            and len(vectors) == len(self.steps) and set(self.steps) <= set(_STEPS)
+            and all(v.shape == (self.width,) and v.dtype == np.float64 and np.all(np.isfinite(v)) for v in vectors)
+            and isinstance(self.names, tuple | None) and isinstance(self.classes, tuple | None)
+            and all(isinstance(word, str) for words in (self.names, self.classes) for word in words or ())
+            and (self.names is None or len(self.names) == self.width)
+        )  # fmt: skip
+        if not fine:
+            raise ValueError("its inputs (scaler, names of columns and labels) do not fit its columns")
+
     def rows(self, X: Any, width: int, host: bool, name: str) -> Matrix | HostMatrix:
         """The user's rows as a matrix of the model; `width` counts the model's columns and the added ones.
 
@@ -67,19 +82,22 @@ class Inputs:
         names = self.names or ()
         missing = sorted(set(names) - set(order))
         if missing:
-            raise ValueError(f"{name} lacks the columns {missing} of the training data")
+            raise ValueError(f"{name} lacks the columns {few(missing)} of the training data")
         return (*names, *(column for column in order if column not in names))
 
-    def part(self, part: Any) -> Any:
-        """An elementary change in the model's units."""
+    def part(self, part: Any, more: int = 0) -> Any:
+        """An elementary change in the model's units, where the whole change adds `more` columns."""
         if isinstance(part, SetElements):
             old = None if part.old_values is None else self._values(part.old_values, part.cols)
             return replace(part, values=self._values(part.values, part.cols), old_values=old)
         if isinstance(part, SetColumns):
             old = None if part.old_values is None else self._columns(part.old_values, part.cols)
             return replace(part, matrix=self._columns(part.matrix, part.cols), old_values=old)
-        if isinstance(part, SetRows | AddRows):
+        if isinstance(part, SetRows):
             part = replace(part, matrix=self._whole(part.matrix))
+        if isinstance(part, AddRows):
+            self._check_new(part.matrix.shape[-1], more)
+            part = replace(part, matrix=self._whole(part.matrix, more))
         old = getattr(part, "old_values", None)
         if old is not None and hasattr(part, "rows"):
             part = replace(part, old_values=self._whole(old))
@@ -104,9 +122,15 @@ class Inputs:
             scaled = _STEPS[step](scaled, xp.take(vector, xp.minimum(cols, self.width - 1)))
         return xp.where(inside, scaled, values)
 
-    def _whole(self, matrix: Any) -> Any:
+    def _whole(self, matrix: Any, more: int = 0) -> Any:
         """Whole rows, with or without the constant and added columns."""
-        return self._block(matrix, self.constant is not None and matrix.shape[-1] == self.width)
+        return self._block(matrix, self.constant is not None and matrix.shape[-1] in (self.width, self.width + more))
+
+    def _check_new(self, columns: int, more: int) -> None:
+        """Raise where one more value than the user's columns may be the constant or that of an added column."""
+        if self.constant is not None and more == 1 and columns == self.width + 1:
+            raise ValueError(f"X_new of add_rows has {columns} columns beside a column that is added: the last may be "
+                             f"its value or the model's constant; give all {columns + 1}, or {self.width}")  # fmt: skip
 
     def _columns(self, matrix: Any, cols) -> Any:
         """Whole columns (n, k)."""
@@ -164,12 +188,13 @@ def read(model: Any, change: Any) -> Any:
         return change
     if on_host(inputs, change):
         inputs, change = to_host((inputs, change))
-    parts = tuple(inputs.part(part) for part in change.parts())
+    more = added(change.parts())[1]
+    parts = tuple(inputs.part(part, more) for part in change.parts())
     return parts[0] if len(parts) == 1 else Combined(parts)
 
 
 def _inputs_of(model: Any) -> Inputs | None:
-    """Models of several classes have none."""
+    """One-vs-rest leaves them to its models."""
     return getattr(model, "inputs", None)
 
 

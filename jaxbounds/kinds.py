@@ -3,11 +3,13 @@
 from abc import abstractmethod
 from typing import Any
 
+import jax
 import numpy as np
 import scipy.sparse as sp
 
 from jaxbounds.matrix import Matrix, as_matrix
 from jaxbounds.penalties import Penalty
+from jaxbounds.problem import as_sample_weight, as_vector
 from jaxbounds.pytree import pytree, static
 
 
@@ -44,6 +46,24 @@ class Change:
         """Carry the change out on the host."""
 
 
+def check_change(change: Any) -> None:
+    """Raise unless it is one change."""
+    if not isinstance(change, Change):
+        raise TypeError(f"change must come from set_rows, remove_rows, ..., combine; got {type(change).__name__}")
+    if any(is_stacked(part) for part in change.parts() if not isinstance(part, SetPenalty)):
+        raise ValueError("change is a batch of changes; pass it to bound_each, or map over it with jax.vmap")
+
+
+def is_stacked(part: Any) -> bool:
+    """Whether an elementary change has a leading axis over candidates."""
+    if isinstance(part, SetPenalty):
+        return True
+    if isinstance(part, AddColumns):
+        return np.ndim(jax.tree.leaves(part)[0]) == 3
+    numbers: Any = next((getattr(part, name) for name in ("rows", "cols", "target") if hasattr(part, name)), None)
+    return np.ndim(numbers) == 2
+
+
 class Table:
     """Data under change on the host; rows and columns keep their old numbers until `result`."""
 
@@ -53,12 +73,8 @@ class Table:
         self.n, self.d = matrix.shape
         self.dtype = matrix.dtype
         self.X: Any = sp.csr_array(matrix) if self.sparse else np.array(matrix)
-        self.y = np.array(y, dtype=np.float64)
-        self.weight = None if sample_weight is None else np.array(sample_weight, dtype=np.float64)
-        if self.y.shape != (self.n,):
-            raise ValueError(f"y must have shape ({self.n},), got {self.y.shape}")
-        if self.weight is not None and self.weight.shape != (self.n,):
-            raise ValueError(f"sample_weight must have shape ({self.n},), got {self.weight.shape}")
+        self.y = np.array(as_vector(y, self.n, "y"))
+        self.weight = None if sample_weight is None else np.array(as_sample_weight(sample_weight, self.n))
         self.kept_rows = np.ones(self.n, bool)
         self.kept_columns = np.ones(self.d, bool)
 
@@ -298,7 +314,8 @@ def check_range(index, size: int, name: str, what: str):
     """Raise on the first index outside [0, size)."""
     bad = np.flatnonzero((index < 0) | (index >= size))
     if bad.size:
-        raise ValueError(f"{name}[{bad[0]}] = {index[bad[0]]} is not a {what} of the data, which has {size}")
+        raise ValueError(f"{name}[{bad[0]}] = {index[bad[0]]} is not a {what} of the data, which has {size}; numbers "
+                         f"run from 0 to {size - 1}")  # fmt: skip
 
 
 def check_alive(index, removed, what: str):

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxbounds.arguments import as_flag, check_callback
 from jaxbounds.array import is_spread, on_host, put, to_host, whole, xp
 from jaxbounds.bounds import Interval, check_method, published
 from jaxbounds.callbacks import inside_trace, refuse_own_functions
@@ -14,7 +15,8 @@ from jaxbounds.certificates.removed import ball_applies
 from jaxbounds.changes import check_distinct, check_index, remove_rows
 from jaxbounds.classes import not_a_model
 from jaxbounds.kinds import check_range
-from jaxbounds.left_out_scores import HOW, fold_scores, label_open, row_scores
+from jaxbounds.left_out_scores import HOW, IsOpen, fold_scores, label_open, row_scores
+from jaxbounds.messages import brief
 from jaxbounds.model import Model
 from jaxbounds.problem import as_number
 from jaxbounds.pytree import in_float64, is_traced, pytree
@@ -106,7 +108,7 @@ def leave_one_out(
     rows=None,
     *,
     keep_n: bool = False,
-    resolve: bool = False,
+    resolve: bool | float = False,
     callback: Callable | None = None,
 ) -> LeaveOneOut:
     """The score of each row in the model retrained without that row, without retraining.
@@ -114,8 +116,9 @@ def leave_one_out(
     By default in closed form where there is one (logistic, squared and piecewise quadratic losses with an L2 penalty;
     one factorisation for all rows; sparse data only while that is cheap), else by the mid ball. That costs O(1) a row
     under L2, O(log n) with an intercept, O(d) for other penalties in mean scale. Rows of which it says little with an
-    intercept get products with the data of their own, if they are few. `used()` says which it was. Inside jit it runs
-    as a callback to the host.
+    intercept get products with the data of their own, if they are few. `used()` says which it was. Losses of your own
+    (`from_margin`, `from_score`) have no closed form and get the wider `Cached` alone, unless you ask for `Pass()`,
+    `Curvature()` or `resolve`. Inside jit it runs as a callback to the host.
 
     Args:
         model: from `fit`; inexact training only widens the intervals.
@@ -123,8 +126,9 @@ def leave_one_out(
             `Curvature()`, or None to choose.
         rows: (m,) integers, all rows by default.
         keep_n: as in `remove_rows`.
-        resolve: settle rows whose label is open by `Pass`, `Curvature` and at last by retraining without them (host
-            only). What stays open is a tie in float64.
+        resolve: True settles rows whose label is open, by `Pass`, `Curvature` and at last by retraining without them
+            (host only); a number also rows whose interval is wider than that, which is the way to values, and the
+            only one for regression. What stays open is beyond float64.
         callback: called with a dict of `method`, `done`, `total` as rows are done; return True to stop, which leaves
             the other rows as they are (host only).
 
@@ -147,12 +151,12 @@ def leave_one_out(
     rows, method = _checked(model, method, rows, keep_n, resolve, callback)
     if is_spread(model.rows.score):
         model, method = _by_ball(model, method, resolve)
-    is_open = label_open if resolve and model.problem.loss.classification else None
+    is_open = _settled(resolve, label_open if model.problem.loss.classification else None)
     return LeaveOneOut(**_judged(model, rows, *row_scores(model, rows, method, keep_n, is_open, callback)))
 
 
 def cross_validate(
-    model: Model, folds, method: Method | None = None, *, keep_n: bool = False, resolve: bool = False
+    model: Model, folds, method: Method | None = None, *, keep_n: bool = False, resolve: bool | float = False
 ) -> CrossValidation:
     """The score of each row in the model retrained without that row's fold, without retraining.
 
@@ -163,7 +167,7 @@ def cross_validate(
         method: as in `bound`, `Cached()` by default.
         keep_n: as in `remove_rows`.
         resolve: settle rows whose label is open by `Pass`, `Curvature` and at last by retraining without their fold
-            (host only).
+            (host only); a number: also rows whose interval is wider than that.
 
     Returns:
         CrossValidation, its rows in ascending order.
@@ -183,7 +187,7 @@ def cross_validate(
     if model.data is None:
         raise ValueError("cross_validate needs a model with its data")
     rows, fold = _folds(folds, model.alpha.shape[0])
-    is_open = label_open if resolve and model.problem.loss.classification else None
+    is_open = _settled(resolve, label_open if model.problem.loss.classification else None)
     ends = fold_scores(model, rows, fold, Cached() if method is None else method, keep_n, is_open)
     return CrossValidation(**_judged(model, rows, *ends), fold=put(fold))
 
@@ -195,7 +199,7 @@ def find_label_errors(
     *,
     threshold: float | None = None,
     keep_n: bool = False,
-    resolve: bool = False,
+    resolve: bool | float = False,
     callback: Callable | None = None,
 ) -> LabelErrors:
     """Rows that the model retrained without them certainly contradicts (host only).
@@ -205,7 +209,8 @@ def find_label_errors(
     Args:
         model, method, rows, keep_n, callback: as in `leave_one_out`.
         threshold: for regression, in units of the target.
-        resolve: settle rows that are open, as in `leave_one_out`.
+        resolve: True settles rows that are open, as in `leave_one_out`; a number also those whose score's interval is
+            wider than that.
 
     Returns:
         LabelErrors, by falling guaranteed margin.
@@ -231,7 +236,7 @@ def find_label_errors(
     if threshold is not None:
         threshold = float(as_number(threshold, "threshold"))
     if not classification and (threshold is None or threshold < 0):
-        raise ValueError(f"threshold must be a finite number >= 0 in units of the target, got {threshold!r}")
+        raise ValueError(f"threshold must be a finite number >= 0 in units of the target, got {brief(threshold)}")
 
     def margins(lower, upper, rows):
         """(least, largest) disagreement beyond what is allowed."""
@@ -247,7 +252,7 @@ def find_label_errors(
         least, most = margins(lower, upper, rows)
         return ~(least > 0) & ~(most < 0)
 
-    lower, upper, _ = row_scores(model, rows, method, keep_n, is_open if resolve else None, callback)
+    lower, upper, _ = row_scores(model, rows, method, keep_n, _settled(resolve, is_open), callback)
     least, _ = margins(lower, upper, rows)
     found = np.flatnonzero(least > 0)
     found = found[np.argsort(-least[found], kind="stable")]
@@ -261,12 +266,21 @@ def _interval(*ends):
 
 
 @in_float64
-def _by_ball(model: Model, method: Method | None, resolve: bool) -> tuple[Model, Method]:
+def _by_ball(model: Model, method: Method | None, resolve: bool | float) -> tuple[Model, Method]:
     """The model on the host but for its data, which lie on several devices and are not needed by the mid ball."""
     if resolve or not isinstance(method, Cached | None) or not ball_applies(model):
         raise ValueError("the data lie on several devices, where rows are left out by Cached() alone, under L2 with "
                          "one lam and without an intercept; bring them to one device for more")  # fmt: skip
     return put(whole(replace(model, data=None, factor=None))), Cached()
+
+
+def _settled(resolve: bool | float, is_open: IsOpen | None) -> IsOpen | None:
+    """Which intervals are to be settled: none, those that leave a question open, or also those above a width."""
+    if isinstance(resolve, bool | np.bool_):
+        return is_open if resolve else None
+    if is_open is None:
+        return lambda lower, upper, rows: upper - lower > resolve
+    return lambda lower, upper, rows: is_open(lower, upper, rows) | (upper - lower > resolve)
 
 
 def _judged(model: Model, rows, lower, upper, how) -> dict[str, Any]:
@@ -316,7 +330,7 @@ def _mean(values, direction: float):
 
 
 @in_float64
-def _checked(model, method, rows, keep_n: bool, resolve: bool, callback) -> tuple[np.ndarray, Method | None]:
+def _checked(model, method, rows, keep_n: bool, resolve: bool | float, callback) -> tuple[np.ndarray, Method | None]:
     """Checked rows and method."""
     if not isinstance(model, Model):
         raise TypeError(not_a_model(model))
@@ -327,11 +341,12 @@ def _checked(model, method, rows, keep_n: bool, resolve: bool, callback) -> tupl
         raise ValueError("the model has one row: no row is left without it")
     if method is not None:
         check_method(method, model.problem, remove_rows([0]))
-    for name, flag in (("keep_n", keep_n), ("resolve", resolve)):
-        if not isinstance(flag, bool | np.bool_):
-            raise TypeError(f"{name} must be True or False, got {flag!r}")
-    if callback is not None and not callable(callback):
-        raise TypeError(f"callback must be a function of one dict, got {callback!r}")
+    as_flag(keep_n, "keep_n")
+    if not isinstance(resolve, bool | np.bool_ | int | float | np.integer | np.floating):
+        raise TypeError(f"resolve must be True, False or a width of intervals, got {brief(resolve)}")
+    if not isinstance(resolve, bool | np.bool_) and not 0 < resolve < np.inf:
+        raise ValueError(f"resolve = {brief(resolve)} must be positive: the width that an interval may keep")
+    check_callback(callback)
     if (is_traced(model) or inside_trace()) and (resolve or callback is not None):
         raise TypeError("resolve and callback retrain or report on the host; leave them out inside jit")
     refuse_own_functions(model.problem, "leaving rows out", model)
@@ -377,7 +392,7 @@ def _folds(folds, n: int) -> tuple[np.ndarray, np.ndarray]:
     rows = np.flatnonzero(of_row >= 0).astype(np.int32)
     fold = of_row[rows].astype(np.int32)
     if not rows.size:
-        raise ValueError("folds hold no row")
+        raise ValueError("folds hold no row; number at least one")
     if rows.size == n and np.all(fold == fold[0]):
-        raise ValueError("a fold holds all rows: none is left to train on")
+        raise ValueError("folds has one that holds all rows: none is left to train on; split it")
     return rows, fold

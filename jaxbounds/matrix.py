@@ -18,6 +18,7 @@ import numpy as np
 import scipy.sparse as sp
 from jax import lax
 
+from jaxbounds.arguments import as_array, is_real
 from jaxbounds.array import is_spread
 from jaxbounds.chunks import INT32_MAX, Chunks, check_positions, grid, make_chunks
 from jaxbounds.pytree import in_float64, is_traced, pytree, static
@@ -319,10 +320,10 @@ def as_matrix(X: Any, name: str = "X") -> Matrix:
 
 def _dtype_for(dtype: Any, name: str) -> Any:
     """The dtype in which data of this dtype are stored."""
-    if dtype == np.bool_ or jnp.issubdtype(dtype, jnp.integer):
-        return np.dtype(np.float64)
-    if not jnp.issubdtype(dtype, jnp.floating):
+    if not is_real(dtype):
         raise TypeError(f"{name} has dtype {dtype}; expected real numbers: convert it with {name}.astype(float)")
+    if not jnp.issubdtype(dtype, jnp.floating):
+        return np.dtype(np.float64)
     return np.dtype(np.float32 if jnp.finfo(dtype).bits <= 32 else np.float64)
 
 
@@ -342,13 +343,8 @@ def _dense(X: Any, name: str) -> Dense:
         return Dense(X.astype(_dtype_for(X.dtype, name)))
     if is_spread(X):
         return _spread(X, name)
-    if isinstance(X, np.ma.MaskedArray) and np.ma.is_masked(X):
-        raise ValueError(f"{name} is a masked array with masked entries; fill them first, e.g. {name}.filled(0.)")
     where = X.sharding if isinstance(X, jax.Array) else None
-    try:
-        array = np.asarray(X)
-    except ValueError:
-        raise ValueError(f"{name} is ragged: its rows differ in length; make them equally long") from None
+    array = as_array(X, name, "rows of real numbers, equally long")
     dtype = _dtype_for(array.dtype, name)
     _check_shape(array.shape, name)
     array = np.array(array, dtype, order="C")
@@ -389,9 +385,34 @@ def _from_jax_sparse(X: Any, name: str) -> sp.coo_array | sp.csr_array:
     return sp.coo_array((data[keep], (rows[keep], cols[keep])), shape=X.shape)
 
 
+def checked_structure(X: Any, name: str) -> Any:
+    """The sparse matrix, whose numbers of rows and columns can be trusted: scipy's own products run past the end."""
+    X = X if X.format in ("csr", "csc", "coo", "bsr") else X.tocoo()
+    if X.format == "coo":
+        sides = zip(X.coords, X.shape, strict=True)
+        ok = all(len(numbers) == len(X.data) and _within(numbers, size) for numbers, size in sides)
+    else:
+        block = X.blocksize if X.format == "bsr" else (1, 1)
+        outer, inner = (size // step for size, step in zip(X.shape, block, strict=True))
+        if X.format == "csc":
+            outer, inner = inner, outer
+        start, count = X.indptr, len(X.data)
+        ok = start.shape == (outer + 1,) and start[0] == 0 and np.all(start[1:] >= start[:-1])
+        ok = ok and start[-1] <= count and start[-1] <= len(X.indices) and _within(X.indices[: start[-1]], inner)
+    if not ok:
+        raise ValueError(f"{name} is a broken {X.format} matrix: its indices name entries that are not there; build it "
+                         "anew from its triples (value, row, column)")  # fmt: skip
+    return X
+
+
+def _within(numbers: Any, size: int) -> bool:
+    return not len(numbers) or bool(numbers.min() >= 0 and numbers.max() < size)
+
+
 def _sparse(X: Any, name: str) -> Sparse:
     dtype = _dtype_for(X.dtype, name)
     _check_shape(X.shape, name)
+    X = checked_structure(X, name)
     check_positions(int(X.nnz), name)
     csr = X.tocsr()
     if not csr.has_canonical_format:

@@ -11,13 +11,16 @@ from typing import Any
 
 import numpy as np
 
+from jaxbounds.arguments import as_flag, as_path
 from jaxbounds.array import put
 from jaxbounds.bounds import Bounds, bound, check_method
 from jaxbounds.certificates import Cached, Curvature, Method, Pass
 from jaxbounds.changes import set_penalty
 from jaxbounds.classes import not_a_model
 from jaxbounds.display import counted
-from jaxbounds.kinds import AddColumns, Change
+from jaxbounds.inputs import Inputs, read
+from jaxbounds.kinds import AddColumns, Change, check_change
+from jaxbounds.messages import brief
 from jaxbounds.model import Model
 from jaxbounds.monitoring.committed import Committed
 from jaxbounds.monitoring.file import Saved, described, logged, reader_of, restored
@@ -45,7 +48,8 @@ class Monitor:
     retraining; the number of a removed row never comes back. Columns are numbered as in the present data.
 
     Args:
-        model: from `fit` or `from_sklearn`, with its data.
+        model: from `fit` or `from_sklearn`, with its data. One behind a scaler takes pushes and X_watch in raw units,
+            one with names also by name; the scaler stays the fitted one.
         theta: tolerance on ||w_new - w||_2, or None.
         X_watch: (m, d) rows whose labels must stay as the deployed model gives them, or None.
         retrain: True to retrain and deploy as soon as a push is not certified; False to leave that to you (`refit`).
@@ -90,25 +94,26 @@ class Monitor:
             raise TypeError("Monitor runs on the host; build it outside jit, vmap and grad")
         if model.data is None:
             raise ValueError("model was stored without its data, and a monitor needs them; save it with data=True")
-        if model.inputs is not None:
-            raise ValueError("model takes rows before a scaler, and Monitor works in its own units: pass "
-                             "dataclasses.replace(model, inputs=None) and push transformed rows")  # fmt: skip
         watch = Watch.of(model, theta, X_watch)
-        self._set_up(model, watch, Present.of(model), methods)
-        self._retrain, self._number = _flag(retrain), 0
+        self._set_up(model, watch, Present.of(model), methods, model.inputs)
+        self._retrain, self._number = as_flag(retrain, "retrain"), 0
         self._trail: list[Any] = []
         self._identity = secrets.token_hex(16)
         if path is not None:
-            self._start_log(os.fspath(path))
+            self._start_log(as_path(path))
 
-    def _set_up(self, model: Model, watch: Watch, present: Present, methods: Sequence[Method] | None) -> None:
+    def _set_up(
+        self, model: Model, watch: Watch, present: Present, methods: Sequence[Method] | None, inputs: Inputs | None
+    ) -> None:
         self._lock, self._path, self._journal = threading.RLock(), None, None
+        if not isinstance(methods, Sequence | None) or isinstance(methods, str | bytes):
+            raise TypeError(f"methods must be a sequence of methods, as (Cached(), Pass()), got {brief(methods)}")
         self._methods = _METHODS if methods is None else tuple(methods)
-        for method in self._methods:
-            check_method(method)
+        for k, method in enumerate(self._methods):
+            check_method(method, name=f"methods[{k}]")
         if not self._methods:
             raise ValueError("methods is empty; give at least Cached()")
-        self._model, self._watch, self._present = model, watch, present
+        self._model, self._watch, self._present, self.inputs = model, watch, present, inputs
 
     @property
     def model(self) -> Model:
@@ -123,7 +128,7 @@ class Monitor:
 
     @property
     def data(self) -> tuple[Any, np.ndarray, np.ndarray]:
-        """(X, y, sample_weight) now, copies."""
+        """(X, y, sample_weight) now, copies; X as the model has it, after a pipeline's scaler."""
         with self._lock:
             table = self._present.table()
             return table.X.copy(), table.target.copy(), table.weight.copy()
@@ -141,7 +146,7 @@ class Monitor:
     def bounds(self, method: Method | None = None) -> Bounds:
         """`Bounds` on the model that retraining on the present data would give, in the order of `rows`; O(entries)."""
         with self._lock:
-            model = self._present.table().model
+            model = replace(self._present.table().model, inputs=self.inputs)
         return bound(model, set_penalty(model.problem.penalty), method)
 
     @in_float64
@@ -162,6 +167,7 @@ class Monitor:
         """
         start = time.perf_counter()
         with self._lock:
+            change = self._read(change)
             plan = self._plan(change)
             if self._journal is not None:
                 self._journal.append(*logged(change, self._number + 1))
@@ -177,11 +183,14 @@ class Monitor:
                     self._snapshot()
             return Push.of(said)
 
-    def _plan(self, change: Any) -> Plan:
-        if not isinstance(change, Change):
-            raise TypeError(f"change must come from set_rows, remove_rows, ..., combine; got {type(change).__name__}")
+    def _read(self, change: Any) -> Change:
+        """The change in the numbers and units of the present data, which is what is planned and logged."""
+        check_change(change)
         if is_traced(change):
             raise TypeError("push runs on the host; call it outside jit, vmap and grad")
+        return put(read(self, change))
+
+    def _plan(self, change: Change) -> Plan:
         if self._watch.X is not None and any(isinstance(part, AddColumns) for part in change.parts()):
             raise ValueError("add_columns: X_watch has no values for new columns; start another monitor after it")
         return self._present.plan(change)
@@ -191,6 +200,8 @@ class Monitor:
         self._number += 1
         if kept_columns is not None:
             self._watch = self._watch.without(kept_columns)
+            if self.inputs is not None:
+                self.inputs = put(self.inputs.kept(np.flatnonzero(kept_columns)))
 
     def _say(self, start: float, added: int) -> dict[str, Any]:
         """The record of the push that was just committed."""
@@ -239,7 +250,7 @@ class Monitor:
             options.setdefault("warm_start", table.w if table.trial is None else table.trial)
             problem = put(table.problem)
             model = fit(problem, table.X, table.target, sample_weight=table.sample_weight, **options)
-            self._model = model
+            self._model = replace(model, inputs=self.inputs)
             self._watch = self._watch.deployed(model)
             w, alpha = np.array(model.w), np.array(model.alpha)
             deployed = replace(table, problem=problem, w=w, alpha=alpha, gone_sq=0.0, trial=None)
@@ -247,7 +258,7 @@ class Monitor:
             self._trail.append({"op": "refit", "number": self._number, "time": time.time(), "gap": float(model.gap)})
             if self._journal is not None:
                 self._snapshot()
-            return model
+            return self._model
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the monitor to a sealed file, whole or not at all: data, deployed model, row numbers and trail.
@@ -257,6 +268,7 @@ class Monitor:
         Raises:
             OSError: the file cannot be written; an old one is then still there.
         """
+        path = as_path(path)
         with self._lock:
             if self._path is not None and os.path.realpath(path) == os.path.realpath(self._path):
                 self._snapshot()
@@ -266,8 +278,8 @@ class Monitor:
     def _write(self, path: str | os.PathLike[str], logged: bool) -> None:
         present = self._present
         saved = Saved(
-            self._model, present.table(), present.rows, self._watch, present.following, self._number, self._retrain,
-            self._identity, logged, self._trail,
+            self._model, present.table(), present.rows, self._watch, self.inputs, present.following, self._number,
+            self._retrain, self._identity, logged, self._trail,
         )  # fmt: skip
         content, arrays = described(saved)
         write_atomically(path, lambda file: pack(file, "monitor", content, arrays))
@@ -308,14 +320,15 @@ class Monitor:
             OSError: a file cannot be read.
         """
         check_problem(problem)
-        path = os.fspath(path)
+        path = as_path(path)
         with open(path, "rb") as file:
             try:
                 saved = restored(*unpack(file, "monitor"), problem)
             except UNREADABLE as error:
                 raise ValueError(f"path: {path} {reason(error)}") from error
         monitor = cls.__new__(cls)
-        monitor._set_up(saved.model, saved.watch, Present(saved.table, saved.numbers, saved.next), methods)
+        present = Present(saved.table, saved.numbers, saved.next)
+        monitor._set_up(saved.model, saved.watch, present, methods, saved.inputs)
         monitor._number, monitor._trail = saved.number, saved.trail
         monitor._retrain, monitor._identity = saved.retrain, saved.identity
         if saved.logged:
@@ -377,7 +390,3 @@ class Monitor:
         self.close()
 
 
-def _flag(retrain: Any) -> bool:
-    if not isinstance(retrain, bool):
-        raise TypeError(f"retrain must be True or False, got {retrain!r}")
-    return retrain

@@ -10,9 +10,11 @@ import numpy as np
 
 from jaxbounds.array import Array, on_host, put, to_host, xp
 from jaxbounds.classes import ClassModel, argmax, as_classes
-from jaxbounds.host import HostMatrix, host_matrix, matrix_of
+from jaxbounds.host import HostMatrix, host_matrix
+from jaxbounds.inputs import read, rows_of
 from jaxbounds.kinds import Change
 from jaxbounds.matrix import Matrix, as_matrix
+from jaxbounds.messages import brief
 from jaxbounds.model import Data, lam_of, score_pad, spectral_bound
 from jaxbounds.problem import Problem, as_sample_weight
 from jaxbounds.pytree import in_float64, is_traced, pytree, static
@@ -31,7 +33,7 @@ class MultinomialModel(ClassModel):
         gap: upper bound of P(w) - D(alpha). primal: P(w). status, n_steps: int32, see `jb.Status`.
         target, weight: (n,) class numbers and sample weights. score: (n, K). score_abs: (n,) scale of its rounding.
         v, v_pad: (K, d) sum_i c_i alpha_ik x_ij, and a bound on its error. sigma_sq: bound of ||C^(1/2) X||_2^2.
-        data: matrix, targets and weights.
+        data: matrix, targets and weights. inputs: as in `Model`.
 
     Example:
         >>> import numpy as np, jaxbounds as jb
@@ -56,6 +58,7 @@ class MultinomialModel(ClassModel):
     sigma_sq: Array
     data: Data
     row_terms: int = static(default=0)
+    inputs: Any = None
 
     @property
     def classes(self) -> int:
@@ -65,7 +68,7 @@ class MultinomialModel(ClassModel):
     @in_float64
     def scores(self, X):
         """X w^T: (m, d) data to (m, K) float64."""
-        matrix = matrix_of(X, on_host(self, X), "X")
+        matrix = rows_of(self, X, self.w.shape[1], on_host(self, X))
         if matrix.shape[1] != self.w.shape[1]:
             raise ValueError(f"X must have {self.w.shape[1]} columns like the training data, got {matrix.shape[1]}")
         w = to_host(self.w) if isinstance(matrix, HostMatrix) else self.w
@@ -75,6 +78,10 @@ class MultinomialModel(ClassModel):
     def labels(self, X):
         """The class with the largest score: (m,) int32."""
         return argmax(self.scores(X))
+
+    def without_data(self) -> "MultinomialModel":
+        """Raises ValueError: no softmax bound works without the training rows."""
+        raise ValueError("bounds of a softmax model need its training data; keep them, as save(path, data=True) does")
 
     def bound(self, change: Change, method: Any = None):
         """See `jb.bound`; methods are `Cached()` and `Pass()`."""
@@ -86,11 +93,13 @@ class MultinomialModel(ClassModel):
         """See `jb.refit`."""
         from jaxbounds.certificates.multinomial import new_start
 
-        w, problem, keep = new_start(self, change)
+        change = read(self, change)
+        w, problem, keep, columns = new_start(self, change)
         data = self.data
         X, y, weight = change.apply(data.matrix, np.asarray(data.target), np.asarray(data.weight))
         options.setdefault("warm_start", w)
-        return fit_multinomial(problem, X, y, sample_weight=np.asarray(weight) * keep, **options)
+        new = fit_multinomial(problem, X, y, sample_weight=np.asarray(weight) * keep, **options)
+        return new if self.inputs is None else dataclasses.replace(new, inputs=put(self.inputs.kept(columns)))
 
 
 def products(matrix: Matrix | HostMatrix, w):
@@ -124,7 +133,7 @@ def check_multinomial(problem: Problem) -> None:
             "X, with a small lam of its own (l2 takes a vector) if it should hardly be penalised"
         )
     if problem.scale not in ("mean", "sum"):
-        raise ValueError(f'scale must be "mean" or "sum", got {problem.scale!r}')
+        raise ValueError(f'scale must be "mean" or "sum", got {brief(problem.scale)}')
 
 
 def metric(penalty: Any, d: int):

@@ -9,7 +9,7 @@ import numpy as np
 from jaxbounds.array import on_host, put, squared, to_host, xp
 from jaxbounds.bounds import published
 from jaxbounds.classes import argmax
-from jaxbounds.host import matrix_of
+from jaxbounds.inputs import rows_of
 from jaxbounds.multinomial import products
 from jaxbounds.pytree import in_float64, pytree
 from jaxbounds.rounding import TINY, U, dot_error, growth, norm_down, norm_up, root, up
@@ -45,6 +45,7 @@ class MultinomialBounds:
     radius: Any
     dual_radius: Any
     status: Any
+    inputs: Any = None  # of the model, as its rows are written
     touched: Any = None  # (kinds,) int32 sizes of the change, see `wording.touched`
     method: Any = None
 
@@ -80,7 +81,7 @@ class MultinomialBounds:
         return self.labels(X) >= 0
 
     def _matrix(self, X):
-        matrix = matrix_of(X, on_host(self, X))
+        matrix = rows_of(self, X, self.lam.shape[0], on_host(self, X))
         if matrix.shape[1] != self.lam.shape[0]:
             raise ValueError(f"X must have {self.lam.shape[0]} columns (old and added ones), got {matrix.shape[1]}")
         return matrix

@@ -1,12 +1,13 @@
 """Columns and labels by name: changes that wait for a model that knows the names."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from jaxbounds.kinds import AddRows, Change, Combined, SetRows
 from jaxbounds.matrix import Dense, as_matrix
+from jaxbounds.messages import brief, few
 from jaxbounds.pytree import is_traced, pytree, static
 
 
@@ -19,17 +20,34 @@ def frame_columns(X: Any) -> tuple[str, ...] | None:
     return names if names and all(isinstance(name, str) for name in names) else None
 
 
+@dataclass(frozen=True, eq=False)
+class NamedRows:
+    """The rows of a data frame, copied: as much of one as `Inputs.rows` reads by name."""
+
+    values: np.ndarray
+    columns: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __array__(self, dtype=None, copy=None):
+        return np.asarray(self.values, dtype)
+
+    def __getitem__(self, names):
+        return NamedRows(self.values[:, [self.columns.index(name) for name in names]], tuple(names))
+
+
 def text(values: Any) -> tuple[str, ...] | None:
     """The values as text if they are text, None otherwise."""
-    if is_traced(values) or isinstance(values, int):
-        return None
     if isinstance(values, str):
         return (values,)
+    if is_traced(values) or not hasattr(values, "__len__"):
+        return None
     try:
         array = np.asarray(values)
-    except ValueError:
+    except Exception:  # whatever it is, it is no text
         return None
-    if array.dtype.kind in "biufc" or array.ndim > 1 or not array.size:
+    if array.dtype.kind in "biufc" or array.ndim != 1 or not array.size:
         return None
     return tuple(str(value) for value in array.tolist()) if all(isinstance(v, str) for v in array.tolist()) else None
 
@@ -47,19 +65,19 @@ class Named(Change):
     order: tuple[str, ...] | None = static(default=None)
 
     def resolve(self, names: tuple[str, ...] | None, classes: tuple | None) -> Change:
-        """The change in numbers: columns counted in `names`, targets -1 for classes[0] and +1 for classes[1]."""
+        """The change in numbers: columns counted in `names`; targets -1 and +1 for two classes, else class numbers."""
         change = self.change
         if self.columns is not None:
             numbers = np.array(_positions(self.columns, names, "cols"), np.int32)
             change = replace(change, cols=numbers[np.asarray(change.cols)])
         if self.labels is not None:
-            signs = np.array([_sign(label, classes) for label in self.labels])
-            change = replace(change, target=signs[np.asarray(change.target, np.int64)])
+            targets = np.array([_target(label, classes) for label in self.labels])
+            change = replace(change, target=targets[np.asarray(change.target, np.int64)])
         if self.order is not None and names is not None and self.order != names:
             if sorted(self.order) != sorted(names):
                 missing, unknown = sorted(set(names) - set(self.order)), sorted(set(self.order) - set(names))
-                raise ValueError(f"X_new must have the columns of the training data: missing {missing}, unknown "
-                                 f"{unknown}")  # fmt: skip
+                raise ValueError(f"X_new must have the columns of the training data: missing {few(missing)}, "
+                                 f"unknown {few(unknown)}")  # fmt: skip
             change = replace(change, matrix=_columns_of(change.matrix, _positions(names, self.order, "X_new")))
         return change
 
@@ -69,21 +87,24 @@ class Named(Change):
 
 def _positions(wanted, names, what: str) -> list[int]:
     if names is None:
-        raise ValueError(f"{what} holds names ({wanted[0]!r}, ...), and these data have none; pass column numbers, or "
-                         "fit on a data frame")  # fmt: skip
+        raise ValueError(f"{what} holds names ({brief(wanted[0])}, ...), and these data have none; pass column "
+                         "numbers, or take the model from an estimator that was fitted on a data frame")  # fmt: skip
     place = {name: j for j, name in enumerate(names)}
     for k, name in enumerate(wanted):
         if name not in place:
-            raise ValueError(f"{what}[{k}] = {name!r} is not a column of the training data; they are {list(names)}")
+            raise ValueError(f"{what}[{k}] = {brief(name)} is not a column of the training data; they are {few(names)}")
     return [place[name] for name in wanted]
 
 
-def _sign(label: str, classes: tuple | None) -> float:
+def _target(label: str, classes: tuple | None) -> float:
+    """-1 or +1, or the class number if there are more than two."""
     if classes is None:
-        raise ValueError(f"y_new holds the label {label!r}, and this model's labels are -1 and +1; pass these")
+        raise ValueError(f"y_new holds the label {brief(label)}, and this model's labels are -1 and +1, or "
+                         "class numbers; pass these")  # fmt: skip
     if label not in classes:
-        raise ValueError(f"y_new holds {label!r}, which is not one of the classes {list(classes)}")
-    return -1.0 if label == classes[0] else 1.0
+        raise ValueError(f"y_new holds {brief(label)}, which is not one of the classes {few(classes)}")
+    k = classes.index(label)
+    return 2.0 * k - 1.0 if len(classes) == 2 else float(k)
 
 
 def _columns_of(matrix: Any, order: list[int]) -> Any:

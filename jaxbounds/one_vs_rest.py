@@ -4,9 +4,11 @@ from typing import Any
 
 import numpy as np
 
-from jaxbounds.array import put, readable, xp
+from jaxbounds.arguments import as_whole
+from jaxbounds.array import on_host, put, readable, xp
 from jaxbounds.bounds import Bounds, Interval, bound, published
 from jaxbounds.classes import ClassModel, argmax, as_classes, check_targets, class_labels, each_target, is_class
+from jaxbounds.inputs import numbered, rows_of
 from jaxbounds.kinds import Change
 from jaxbounds.matrix import as_matrix
 from jaxbounds.model import Model
@@ -52,7 +54,7 @@ class OneVsRest(ClassModel):
     @in_float64
     def scores(self, X):
         """The models' scores: (m, d) data to (m, K) float64."""
-        matrix = as_matrix(X)
+        matrix = self.models[0].rows_like(X, on_host(self), "X")
         return xp.stack([model.scores(matrix) for model in self.models], axis=1)
 
     @in_float64
@@ -66,19 +68,20 @@ class OneVsRest(ClassModel):
 
     def bound(self, change: Change, method: Any = None) -> "OneVsRestBounds":
         """See `jb.bound`: targets of the change are class numbers, and every method of binary models serves."""
-        check_targets(change, self.classes)
         each = zip(self.models, self.changes(change), strict=True)
         return OneVsRestBounds(tuple(bound(model, part, method) for model, part in each))
 
     def refit(self, change: Change, **options) -> "OneVsRest":
         """See `jb.refit`."""
-        check_targets(change, self.classes)
         each = zip(self.models, self.changes(change), strict=True)
         return OneVsRest(tuple(refit(model, part, **options) for model, part in each))
 
     @in_float64
     def changes(self, change: Change) -> list[Change]:
         """The change as each class sees it: targets +1 for the class, -1 for all others."""
+        if isinstance(change, Change):
+            change = numbered(self.models[0], change)
+        check_targets(change, self.classes)
         return [each_target(change, lambda target, k=k: _versus(target, k, self.classes)) for k in range(self.classes)]
 
 
@@ -117,7 +120,7 @@ class OneVsRestBounds:
     @published
     def scores(self, X):
         """Interval (m, K) for the retrained scores of each row of X (m, d); d counts old and added columns."""
-        matrix = as_matrix(X)
+        matrix = self._rows(X)
         return self._each(lambda part: part.scores(matrix), 1)
 
     @property
@@ -137,7 +140,7 @@ class OneVsRestBounds:
     @in_float64
     def labels(self, X):
         """Certified class numbers (m,) int32, -1 where these bounds do not decide."""
-        matrix = as_matrix(X)
+        matrix = self._rows(X)
         return put(class_labels(*self._each(lambda part: part.scores(matrix), 1)))
 
     @in_float64
@@ -150,6 +153,11 @@ class OneVsRestBounds:
         """int32: the first that is not CONVERGED, as `jb.Status` numbers them."""
         codes = xp.stack([part.status for part in self.bounds])
         return xp.max(xp.where(codes == Status.INVALID, Status.INVALID + 100, codes)) % 100
+
+    def _rows(self, X):
+        """The rows as a matrix of the models, read once for all of them."""
+        first = self.bounds[0]
+        return rows_of(first.model, X, first.parts[0][0].d, on_host(first.model, first.parts, X))
 
     def _each(self, ask, axis: int):
         found: list[Interval] = [ask(part) for part in self.bounds]
@@ -184,18 +192,20 @@ def fit_one_vs_rest(problem: Problem, X, y, *, classes: int | None = None, **opt
     """
     if not isinstance(problem, Problem):
         raise TypeError(f"problem must be a jb.Problem, got {type(problem).__name__}")
+    problem.check()
     if not problem.loss.classification:
         raise ValueError(
             f"one-vs-rest needs a margin loss, and {problem.loss.name} is not one; use for example jb.losses.logistic"
         )
+    classes = None if classes is None else as_whole(classes, "classes", 2, none="for the largest number in y plus 1")
     matrix = as_matrix(X)
     y = as_classes(y, matrix.shape[0], classes)
     if classes is None:
         if is_traced(y):
             raise ValueError("classes is needed where y is traced: its largest number is not known there")
         classes = int(np.max(np.asarray(y))) + 1
-    if classes < 2:
-        raise ValueError(f"one-vs-rest needs at least 2 classes, got {classes}")
+        if classes < 2:
+            raise ValueError(f"one-vs-rest needs at least 2 classes, and y holds {classes}; give classes=")
     start = options.pop("warm_start", None)
     if start is not None and (not isinstance(start, OneVsRest) or start.classes != classes):
         raise ValueError(f"warm_start must be an OneVsRest of {classes} classes")

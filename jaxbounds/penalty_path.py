@@ -8,8 +8,9 @@ import jax
 import numpy as np
 import scipy.sparse as sp
 
+from jaxbounds.arguments import check_callback
 from jaxbounds.array import on_host, to_host, xp
-from jaxbounds.batches import candidate, each_penalty, size_of
+from jaxbounds.batches import candidate, each_penalty, listed_penalties, size_of
 from jaxbounds.bounds import publish
 from jaxbounds.certificates import Method
 from jaxbounds.host import host_matrix
@@ -114,8 +115,7 @@ def fit_path(
         raise TypeError(f"problem must be a jb.Problem, got {type(problem).__name__}")
     if is_traced(problem, X, y, penalties, options):
         raise TypeError("fit_path runs on the host; inside jit, vmap or grad use fit")
-    if callback is not None and not callable(callback):
-        raise TypeError(f"callback must be a function of one dict, got {callback!r}")
+    check_callback(callback)
     models: list[Model] = []
     wanted, matrix = each_of(penalties), as_matrix(X)
     for k, penalty in enumerate(wanted):
@@ -144,18 +144,7 @@ def each_of(penalties) -> list[Penalty]:
 
 def checked_penalties(penalties) -> Penalty | list:
     """One penalty with a leading axis, or a list of penalties."""
-    if isinstance(penalties, Penalty):
-        return penalties
-    remedy = "write [jb.penalties.l2(lam) for lam in lams]"
-    if isinstance(penalties, str) or np.ndim(penalties) == 0 and not hasattr(penalties, "__iter__"):
-        raise TypeError(f"penalties must be a sequence of penalties, got {penalties!r}; {remedy}")
-    penalties = list(penalties)
-    if not penalties:
-        raise ValueError(f"penalties is empty; pass at least one: {remedy}")
-    for k, penalty in enumerate(penalties):
-        if not isinstance(penalty, Penalty):
-            raise TypeError(f"penalties[{k}] must be a penalty, got {type(penalty).__name__}; {remedy}")
-    return penalties
+    return penalties if isinstance(penalties, Penalty) else listed_penalties(penalties)
 
 
 def penalty_sweep(

@@ -5,6 +5,10 @@ from typing import Any
 
 import numpy as np
 
+from jaxbounds.arguments import as_array, as_whole, is_real
+from jaxbounds.messages import brief
+from jaxbounds.problem import first_bad
+
 _SHADES = ("#dfeaf5", "#b5d0e8", "#84b1d9", "#5a92c6")
 _LINE = 1.0  # points of a line along the middle, all that is seen of a band of no width
 _TICKS = 6  # most labels on a logarithmic axis
@@ -19,6 +23,21 @@ def _axes(ax: Any) -> Any:
     except ImportError as error:
         raise ImportError("a figure needs matplotlib: pip install 'jaxbounds[plot]'") from error
     return plt.subplots(figsize=(7.0, 4.0), layout="constrained")[1]
+
+
+def _vector(values: Any, name: str, size: int | None = None, positive: bool = False, finite: bool = True) -> np.ndarray:
+    """(size,) numbers, checked."""
+    array = as_array(values, name)
+    if not is_real(array.dtype):
+        raise TypeError(f"{name} must hold real numbers, got dtype {array.dtype}; convert it with .astype(float)")
+    if array.ndim != 1 or not array.size or size not in (None, array.size):
+        raise ValueError(f"{name} must have shape ({size or 'm'},) with at least one entry, got {array.shape}")
+    with np.errstate(over="ignore"):
+        array = array.astype(np.float64)
+    first_bad(~np.isfinite(array) if finite else np.isnan(array), array, name, "is not finite", "remove or replace it")
+    if positive:
+        first_bad(array <= 0, array, name, "is not positive", "the axis is logarithmic: leave it out")
+    return array
 
 
 def _middle(lower: np.ndarray, upper: np.ndarray) -> np.ndarray:
@@ -42,6 +61,14 @@ def _log_axis(ax: Any, x: np.ndarray) -> None:
         ax.set_xticks(kept, [f"{point:.3g}" for point in kept])
     else:
         ax.xaxis.set_major_locator(LogLocator(numticks=_TICKS))
+
+
+def _ends(band: Any, name: str, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """The ends of an Interval (size,), infinite ones as they are."""
+    if not (hasattr(band, "lower") and hasattr(band, "upper")):
+        raise TypeError(f"{name} must be an Interval, got {type(band).__name__}; pass what scores(X) or w() returns")
+    lower, upper = (_vector(end, name, size, finite=False) for end in (band.lower, band.upper))
+    return lower, upper
 
 
 def bounds_over_retrained(bounds: Any, retrained: Any, *, before: Any = None, ax: Any = None) -> Any:
@@ -70,16 +97,13 @@ def bounds_over_retrained(bounds: Any, retrained: Any, *, before: Any = None, ax
         >>> len(ax.lines)
         2
     """
-    ax = _axes(ax)
-    truth = np.asarray(retrained, np.float64)
+    truth = _vector(retrained, "retrained")
     named = bounds if isinstance(bounds, Mapping) else {"bounds": bounds}
-    bands = {name: (np.asarray(b.lower, np.float64), np.asarray(b.upper, np.float64)) for name, b in named.items()}
-    for name, (lower, upper) in bands.items():
-        if truth.ndim != 1 or lower.shape != truth.shape or upper.shape != truth.shape:
-            raise ValueError(
-                f"bounds and retrained must have one common shape (m,): {name!r} has {lower.shape} and "
-                f"{upper.shape}, retrained has {truth.shape}"
-            )
+    bands = {name: _ends(band, "bounds", truth.size) for name, band in named.items()}
+    if not bands:
+        raise ValueError("bounds is empty; give an Interval, or a mapping from names to Intervals")
+    old = None if before is None else _vector(before, "before", truth.size)
+    ax = _axes(ax)
     order = np.argsort(truth, kind="stable")
     place = np.arange(truth.size)
     widths = {name: float(np.mean(upper - lower)) for name, (lower, upper) in bands.items()}
@@ -87,11 +111,13 @@ def bounds_over_retrained(bounds: Any, retrained: Any, *, before: Any = None, ax
     for depth, name in enumerate(sorted(bands, key=lambda name: -widths[name])):
         lower, upper = bands[name]
         shade = _SHADES[min(depth, len(_SHADES) - 1)]
-        band = ax.bar(place, (upper - lower)[order], 1.0, lower[order], color=shade, linewidth=0, label=name)
-        ax.hlines(_middle(lower, upper)[order], place - 0.5, place + 0.5, color=shade, linewidth=_LINE)
+        known = np.isfinite(lower) & np.isfinite(upper)  # a bar of infinite height cannot be drawn
+        lower, upper = np.where(known, lower, truth)[order], np.where(known, upper, truth)[order]
+        band = ax.bar(place, upper - lower, 1.0, lower, color=shade, linewidth=0, label=name)
+        at, middle = place[known[order]], _middle(lower, upper)[known[order]]
+        ax.hlines(middle, at - 0.5, at + 0.5, color=shade, linewidth=_LINE)
         handles.append(band)
-    if before is not None:
-        old = np.asarray(before, np.float64)
+    if old is not None:
         handles += ax.plot(place, old[order], ".", color="#d95f02", markersize=3.5, label="before the change")
     handles += ax.plot(place, truth[order], ".", color="black", markersize=3.5, label="retrained")
     ax.axhline(0.0, color="grey", linewidth=0.6)
@@ -122,19 +148,15 @@ def band_over_lam(lam: Any, band: Any, *, retrained: Any = None, ax: Any = None)
         >>> band_over_lam([0.1, 1.0], band, retrained=[0.1, 0.2], ax=Figure().subplots()).get_xscale()
         'log'
     """
+    lam = _vector(lam, "lam", positive=True)
+    lower, upper = _ends(band, "band", lam.size)
+    truth = None if retrained is None else _vector(retrained, "retrained", lam.size)
     ax = _axes(ax)
-    lam, lower, upper = (np.asarray(x, np.float64) for x in (lam, band.lower, band.upper))
-    shapes = {"lam": lam, "band.lower": lower, "band.upper": upper}
-    if retrained is not None:
-        shapes["retrained"] = np.asarray(retrained, np.float64)
-    for name, values in shapes.items():
-        if values.ndim != 1 or values.shape != lam.shape:
-            raise ValueError(f"lam, the band and retrained must have one common shape (L,): {name} has {values.shape}")
     order = np.argsort(lam, kind="stable")
     band = lam[order], lower[order], upper[order]
     ax.fill_between(*band, color=_SHADES[1], linewidth=0, label="certain to be within")
-    if retrained is not None:
-        ax.plot(lam[order], shapes["retrained"][order], ".", color="black", markersize=3.5, label="retrained")
+    if truth is not None:
+        ax.plot(lam[order], truth[order], ".", color="black", markersize=3.5, label="retrained")
     ax.plot(lam[order], _middle(*band[1:]), color=_SHADES[1], linewidth=_LINE, zorder=1)
     _log_axis(ax, lam)
     ax.set(xlabel="lam")
@@ -163,12 +185,10 @@ def certified_fraction(largest: Any, *, attacked: Any = None, most: int | None =
         >>> ax.lines[0].get_ydata()[:3].round(2).tolist()
         [1.0, 0.67, 0.67]
     """
-    ax, largest = _axes(ax), np.asarray(largest)
-    if largest.ndim != 1 or not largest.size:
-        raise ValueError(f"largest must have shape (m,) with m > 0, got {largest.shape}")
-    least = None if attacked is None else np.asarray(attacked)
-    if least is not None and least.shape != largest.shape:
-        raise ValueError(f"attacked must have the shape of largest, {largest.shape}, got {least.shape}")
+    largest = _vector(largest, "largest")
+    least = None if attacked is None else _vector(attacked, "attacked", largest.size, finite=False)
+    most = None if most is None else as_whole(most, "most", 0, none="for the largest k given")
+    ax = _axes(ax)
     known = largest if least is None else np.concatenate([largest, least[np.isfinite(least)]])
     k = np.arange((int(known.max()) if most is None else most) + 1)
     certain = np.mean(largest[None, :] >= k[:, None], axis=1)
@@ -201,11 +221,17 @@ def determination_rate(x: Any, labels: Mapping[str, Any], *, ax: Any = None) -> 
         >>> ax.lines[0].get_ydata().tolist()
         [1.0, 0.5]
     """
-    ax, x = _axes(ax), np.asarray(x, np.float64)
+    x = _vector(x, "x", positive=True)
+    if not isinstance(labels, Mapping) or not labels:
+        raise TypeError(f"labels must be a mapping from names to lists of arrays of labels, got {brief(labels)}")
+    shares = {}
     for name, found in labels.items():
-        if len(found) != x.size:
-            raise ValueError(f"labels must have one array for each of the {x.size} x; {name!r} has {len(found)}")
-        ax.plot(x, [np.mean(np.asarray(each) != 0) for each in found], ".-", markersize=5, label=name)
+        if not hasattr(found, "__len__") or len(found) != x.size:
+            raise ValueError(f"labels must have one array for each of the {x.size} x; {brief(name)} has another number")
+        shares[name] = [np.mean(as_array(each, f"labels[{brief(name)}]") != 0) for each in found]
+    ax = _axes(ax)
+    for name, share in shares.items():
+        ax.plot(x, share, ".-", markersize=5, label=name)
     _log_axis(ax, x)
     ax.set(ylabel="share of labels decided", ylim=(-0.02, 1.02))
     ax.legend(frameon=False, fontsize="small")

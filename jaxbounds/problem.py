@@ -5,10 +5,12 @@ from typing import Literal
 import jax.numpy as jnp
 import numpy as np
 
+from jaxbounds.arguments import as_array, as_choice, as_flag, is_real
 from jaxbounds.array import is_spread, on_host, put, to_host, xp
 from jaxbounds.host import HostMatrix, matrix_of
 from jaxbounds.losses import Loss
 from jaxbounds.matrix import Matrix
+from jaxbounds.messages import cut
 from jaxbounds.penalties import Penalty
 from jaxbounds.pytree import in_float64, is_traced, pytree, static
 from jaxbounds.softmax import Softmax
@@ -124,10 +126,8 @@ class Problem:
             raise TypeError(f"loss must come from jb.losses, got {type(self.loss).__name__}")
         if not isinstance(self.penalty, Penalty):
             raise TypeError(f"penalty must come from jb.penalties, got {type(self.penalty).__name__}")
-        if self.scale not in ("mean", "sum"):
-            raise ValueError(f'scale must be "mean" or "sum", got {self.scale!r}')
-        if not isinstance(self.intercept, bool):
-            raise TypeError(f"intercept must be True or False, got {self.intercept!r}")
+        as_choice(self.scale, "scale", ("mean", "sum"))
+        as_flag(self.intercept, "intercept")
         if self.loss.smoothness is None and self.penalty.strong_convexity is None:
             raise ValueError(
                 f"neither property holds: the loss {self.loss.name} is not smooth (property A) and the penalty "
@@ -163,8 +163,8 @@ def as_targets(loss: Loss, y, n: int, name: str = "y"):
     if loss.classification and is_spread(y):
         require_all(xp.abs(y) == 1, name, "something that is not a label", LABELS.format(name))
     elif loss.classification and not is_traced(y):
-        array = _array(y, name)
-        values = set(np.unique(array[:10_000]).tolist()) if array.dtype.kind in "biuf" else set()
+        array = as_array(y, name)
+        values = set(np.unique(array.reshape(-1)[:10_000]).tolist()) if array.dtype.kind in "biuf" else set()
         if array.dtype.kind == "b" or (0 in values and values <= {0, 1}):
             raise ValueError(f"{name} must hold labels -1 and +1, got 0/1 or booleans; convert with 2 * {name} - 1")
     y = as_vector(y, n, name)
@@ -201,20 +201,12 @@ def as_number(value, name: str):
     return xp.asarray(value, dtype=xp.float64)
 
 
-def _array(value, name):
-    try:
-        return np.asarray(value)
-    except ValueError:
-        raise TypeError(f"{name} must hold real numbers, got a ragged sequence; pass one flat array") from None
-
-
 def _numbers(value, name):
-    array = _array(value, name)
-    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
-        raise ValueError(f"{name} is a masked array with masked entries; fill or drop them first")
-    if array.dtype.kind not in "biuf" and array.dtype.name != "bfloat16":
+    array = as_array(value, name)
+    if not is_real(array.dtype):
         raise TypeError(f"{name} must hold real numbers, got dtype {array.dtype}; convert it with .astype(float)")
-    return array.astype(np.float64)
+    with np.errstate(over="ignore"):  # a long double beyond float64 becomes inf, which is refused
+        return array.astype(np.float64)
 
 
 def require_all(mask, name, what, remedy):
@@ -227,4 +219,4 @@ def first_bad(mask, array, name, what, remedy):
     if mask.any():
         i = tuple(int(k) for k in np.argwhere(mask)[0])
         where = f"{name}[{', '.join(map(str, i))}]" if i else name
-        raise ValueError(f"{where} = {array[i]} {what}; {remedy}")
+        raise ValueError(f"{where} = {cut(str(array[i]))} {what}; {remedy}")

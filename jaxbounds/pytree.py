@@ -8,6 +8,7 @@ import jax
 import numpy as np
 from jax.core import Tracer
 
+from jaxbounds.array import leaves
 from jaxbounds.display import shown
 
 T = TypeVar("T")
@@ -45,19 +46,19 @@ def pytree(cls: type[T]) -> type[T]:
     cls.__deepcopy__ = lambda self, memo: _rebuild(*reduce(self)[1])  # type: ignore[attr-defined]
     shown(cls)
     made = dataclasses.dataclass(frozen=True, eq=False)(cls)
-    leaves = [f.name for f in dataclasses.fields(made) if not f.metadata.get("static")]  # type: ignore[arg-type]
+    numbers = [f.name for f in dataclasses.fields(made) if not f.metadata.get("static")]  # type: ignore[arg-type]
     fixed = [f.name for f in dataclasses.fields(made) if f.metadata.get("static")]  # type: ignore[arg-type]
 
     # not register_dataclass: jaxlib calls the structures of two such classes equal if their fields are as many, and
     # jit then now and then runs what was compiled for another class
     def flatten(self):
-        return [getattr(self, name) for name in leaves], (made, *[getattr(self, name) for name in fixed])
+        return [getattr(self, name) for name in numbers], (made, *[getattr(self, name) for name in fixed])
 
     def flatten_with_keys(self):
-        return [(jax.tree_util.GetAttrKey(name), getattr(self, name)) for name in leaves], flatten(self)[1]
+        return [(jax.tree_util.GetAttrKey(name), getattr(self, name)) for name in numbers], flatten(self)[1]
 
     def unflatten(static_values, children):
-        return made(**dict(zip(leaves, children, strict=True)), **dict(zip(fixed, static_values[1:], strict=True)))
+        return made(**dict(zip(numbers, children, strict=True)), **dict(zip(fixed, static_values[1:], strict=True)))
 
     jax.tree_util.register_pytree_with_keys(made, flatten_with_keys, unflatten, flatten)
     return made  # type: ignore[return-value]
@@ -79,4 +80,4 @@ def in_float64(fn):
 
 def is_traced(*trees) -> bool:
     """True if any leaf is a tracer: then values cannot be checked on the host."""
-    return any(isinstance(leaf, Tracer) for tree in trees for leaf in jax.tree.leaves(tree))
+    return any(isinstance(leaf, Tracer) for leaf in leaves(trees))

@@ -5,16 +5,20 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from jaxbounds import losses, penalties
+from jaxbounds.arguments import as_array, as_flag, is_real
 from jaxbounds.array import put
 from jaxbounds.bounds import Interval, bound
 from jaxbounds.certificates import Method
 from jaxbounds.changes import set_penalty
 from jaxbounds.inputs import Inputs
-from jaxbounds.kinds import Change, Combined
+from jaxbounds.kinds import Change, Combined, check_change
+from jaxbounds.matrix import checked_structure
+from jaxbounds.messages import brief, few
 from jaxbounds.names import Named, resolved
-from jaxbounds.problem import Problem
+from jaxbounds.problem import Problem, as_number, as_vector
 from jaxbounds.solvers.fit import FitWarning, fit
 from jaxbounds.status import Status
 from jaxbounds.what_if import WhatIf
@@ -33,12 +37,27 @@ _FLOATS: Any = (np.float64, np.float32)
 
 def _validated(estimator: Any, *data: Any, **options: Any) -> Any:
     """scikit-learn's check of X and y, which also keeps the names and the number of the columns."""
+    for value, name in zip(data, ("X", "y"), strict=False):
+        _refuse_unseen(value, name)
     options |= {"accept_sparse": "csr", "dtype": _FLOATS}
-    try:
-        from sklearn.utils.validation import validate_data
-    except ImportError:  # until scikit-learn 1.5
-        return estimator._validate_data(*data, **options)
-    return validate_data(estimator, *data, **options)
+    with np.errstate(all="ignore"):  # a long double beyond float64 becomes inf, which is refused
+        try:
+            from sklearn.utils.validation import validate_data
+        except ImportError:  # until scikit-learn 1.5
+            return estimator._validate_data(*data, **options)
+        return validate_data(estimator, *data, **options)
+
+
+def _refuse_unseen(value: Any, name: str) -> None:
+    """Raise for what scikit-learn would read as numbers: hidden entries, broken sparse data, dates and text in X."""
+    if sp.issparse(value):
+        checked_structure(value, name)
+    elif type(value).__module__.startswith("jax.experimental.sparse"):
+        raise TypeError(f"{name} is a {type(value).__name__}; estimators take the sparse matrices of scipy: convert it")
+    elif value is not None:
+        array = as_array(value, name)
+        if array.dtype.kind in ("mMSUV" if name == "X" else "mMV"):
+            raise TypeError(f"{name} has dtype {array.dtype}; expected real numbers: convert it first")
 
 
 class _Bounded(BaseEstimator):
@@ -70,8 +89,7 @@ class _Bounded(BaseEstimator):
             ValueError: the change does not fit the data, or rows of weight 0 were left out of the fit.
         """
         check_is_fitted(self)
-        if not isinstance(change, Change):
-            raise TypeError(f"change must come from jb.set_rows, jb.remove_rows, ...; got {type(change).__name__}")
+        check_change(change)
         if self._left_out:
             raise ValueError(f"{self._left_out} rows of weight 0 were left out of the fit, so that row numbers have no "
                              "meaning; fit without them")  # fmt: skip
@@ -108,27 +126,32 @@ class _Bounded(BaseEstimator):
         """min over w, b of sum_i c_i l(x_i.w + b, y_i) + alpha R(w)."""
         loss = choices.get(self.loss) if isinstance(self.loss, str) else self.loss
         if loss is None:
-            raise ValueError(f"loss must be one of {sorted(choices)} or one of jb.losses, got {self.loss!r}")
+            raise ValueError(f"loss must be one of {sorted(choices)} or one of jb.losses, got {brief(self.loss)}")
         penalty = self.penalty
         if isinstance(penalty, str):
             if penalty not in ("l2", "l1", "elastic_net"):
-                raise ValueError(f"penalty must be l2, l1, elastic_net or one of jb.penalties, got {self.penalty!r}")
+                raise ValueError(f"penalty must be l2, l1, elastic_net or one of jb.penalties, got {brief(penalty)}")
             ratio = {"l2": 0.0, "l1": 1.0}.get(penalty, self.l1_ratio)
+            ratio = float(as_number(ratio, "l1_ratio"))
             if not 0 <= ratio <= 1:
-                raise ValueError(f"l1_ratio must lie in [0, 1], got {self.l1_ratio!r}")
+                raise ValueError(f"l1_ratio must lie in [0, 1], got {brief(self.l1_ratio)}")
             if ratio == 0:
                 penalty = penalties.l2(self.alpha)
             elif ratio == 1:
                 penalty = penalties.l1(self.alpha)
             else:
                 penalty = penalties.elastic_net(lam=self.alpha * (1 - ratio), l1=self.alpha * ratio)
-        return Problem(loss, penalty, scale="sum", intercept=bool(self.fit_intercept))
+        return Problem(loss, penalty, scale="sum", intercept=as_flag(self.fit_intercept, "fit_intercept"))
 
     def _weights(self, sample_weight: Any, n: int) -> Any:
         """Checked sample weights, where 0 leaves a row out."""
         if sample_weight is None:
             return np.ones(n)
-        weight = np.asarray(sample_weight, np.float64)
+        weight = as_array(sample_weight, "sample_weight")
+        if not is_real(weight.dtype):
+            raise TypeError(f"sample_weight must hold real numbers, got dtype {weight.dtype}; convert it")
+        with np.errstate(over="ignore"):
+            weight = weight.astype(np.float64)
         if weight.ndim == 0:
             weight = np.full(n, weight)
         if weight.shape != (n,):
@@ -229,7 +252,7 @@ class BoundedClassifier(ClassifierMixin, _Bounded):
         self.classes_, codes = np.unique(y, return_inverse=True)
         if len(np.unique(codes[weight > 0])) < 2:
             only = self.classes_[codes[weight > 0][0]]
-            raise ValueError(f"y needs at least two classes, and it has 1 class: {only!r}")
+            raise ValueError(f"y needs at least two classes, and it has 1 class: {brief(only)}")
         if self.class_weight is not None:
             weight = weight * compute_class_weight(self.class_weight, classes=self.classes_, y=y)[codes]
         smoothed = losses.smoothed_hinge(1.0)
@@ -264,8 +287,9 @@ class BoundedClassifier(ClassifierMixin, _Bounded):
             target = np.asarray(part.labels)[target.astype(int)]
         for k, label in enumerate(target.tolist()):
             if label not in self.classes_.tolist():
-                raise ValueError(f"y_new[{k}] = {label!r} is not one of the classes {self.classes_.tolist()}; a new "
-                                 "class needs a new fit")  # fmt: skip
+                known = few(self.classes_.tolist())
+                raise ValueError(f"y_new[{k}] = {brief(label)} is not one of the classes {known}; a new class needs a "
+                                 "new fit")  # fmt: skip
         inner = put(replace(inner, target=np.where(target == positive, 1.0, -1.0)))
         return replace(part, change=inner, labels=None) if isinstance(part, Named) else inner
 
@@ -314,7 +338,7 @@ class BoundedRegressor(RegressorMixin, _Bounded):
         """Train on X (n, d) and targets y (n,), with weights >= 0; returns itself."""
         X, y = _validated(self, X, y, y_numeric=True)
         problem = self._problem({"squared": losses.squared(), "huber": losses.huber(1.35)})
-        self._train(problem, X, [np.asarray(y, np.float64)], self._weights(sample_weight, X.shape[0]))
+        self._train(problem, X, [as_vector(y, X.shape[0], "y")], self._weights(sample_weight, X.shape[0]))
         return self
 
     def predict(self, X: Any) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from jaxbounds.arguments import as_whole
 from jaxbounds.array import xp
 from jaxbounds.conjugate import xlogx
 from jaxbounds.pytree import in_float64, pytree, static
@@ -71,8 +72,4 @@ def softmax(classes: int) -> Softmax:
 
     Source: Cox 1966; Boehning 1992 for the bound 1/2 on its Hessian.
     """
-    if isinstance(classes, bool) or not isinstance(classes, int | np.integer):
-        raise TypeError(f"classes must be a whole number, got {classes!r}")
-    if classes < 2:
-        raise ValueError(f"classes = {classes} is not allowed; there are at least 2")
-    return Softmax(int(classes))
+    return Softmax(as_whole(classes, "classes", 2))

@@ -16,6 +16,7 @@ import secrets
 import struct
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, BinaryIO
 
 import jax
@@ -23,20 +24,28 @@ import numpy as np
 import scipy.sparse as sp
 
 from jaxbounds import kinds
+from jaxbounds.arguments import as_flag, as_path
 from jaxbounds.array import put, whole
 from jaxbounds.certificates.factor import Factor
+from jaxbounds.classes import ClassModel
+from jaxbounds.inputs import Inputs
 from jaxbounds.interfaces import Loss, Penalty
 from jaxbounds.matrix import Dense, Sparse, as_matrix
+from jaxbounds.messages import brief, cut
 from jaxbounds.model import Columns, Data, Model, Rows, Totals
+from jaxbounds.multinomial import MultinomialModel
+from jaxbounds.one_vs_rest import OneVsRest
 from jaxbounds.problem import Problem
 from jaxbounds.pytree import in_float64
+from jaxbounds.softmax import Softmax
+from jaxbounds.stored import check
 
 VERSION = 1
 PROBLEM = "model.problem"  # where a model's problem is among the arrays
 UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, AssertionError)  # what odd contents lead to
 _SEAL = b"sha256:"
 _SEAL_SIZE = len(_SEAL) + 64
-_PARTS = (Model, Problem, Data, Rows, Columns, Totals, Factor, Dense)
+_PARTS = (Model, MultinomialModel, Problem, Softmax, Data, Rows, Columns, Totals, Factor, Dense, Inputs)
 _BLOCK = 1 << 20
 
 
@@ -112,7 +121,12 @@ class Reader:
                 if has_functions(list(fields.values())) and not issubclass(known[name], Model):
                     raise ValueError(f"its {name} holds a user's function, which no file can")
                 return known[name](**{key: self.decode(item) for key, item in fields.items()})
-        raise ValueError(f"it holds something unknown to this version: {str(node)[:60]}")
+        raise ValueError(f"it holds something unknown to this version: {cut(str(node))}")
+
+    def check_all_used(self) -> None:
+        """Raise if there are arrays that nothing has named."""
+        if unknown := sorted(set(self.arrays) - self.used):
+            raise ValueError(f"it holds unknown arrays: {', '.join(unknown[:5])}")
 
     def _given(self, node: Any) -> Problem:
         """The user's problem, if it is the one that was saved, as far as names and numbers tell."""
@@ -120,13 +134,22 @@ class Reader:
             raise ValueError("its problem holds functions of yours, which no file can: pass problem=, the same one")
         arrays: dict[str, np.ndarray] = {}
         if encode(self.problem, PROBLEM, arrays) != node:
-            raise ValueError(f"problem= is not the one that was saved, which is {node}")
+            raise ValueError(f"problem= is not the one that was saved, which has {', '.join(_named(node))}")
         for name, value in arrays.items():
             self.used.add(name)
             saved = self.arrays.get(name)
             if saved is None or not _same(value, saved):
-                raise ValueError(f"problem= is not the one that was saved: its {name} is {value}, in the file {saved}")
+                raise ValueError(f"problem= is not the one that was saved: its {name} is {brief(value)}, in the file "
+                                 f"{brief(saved)}")  # fmt: skip
         return self.problem
+
+
+def _named(node: Any) -> list[str]:
+    """The classes and functions in a tree."""
+    if not isinstance(node, dict):
+        return [name for item in node for name in _named(item)] if isinstance(node, list) else []
+    own = [node[key] for key in ("class", "function") if key in node and node[key] != "Problem"]
+    return own + [name for item in node.values() for name in _named(item)]
 
 
 def _same(a: np.ndarray, b: np.ndarray) -> bool:
@@ -214,7 +237,7 @@ def packed(kind: str, content: dict[str, Any], arrays: dict[str, np.ndarray]) ->
 
 def write_atomically(path: str | os.PathLike[str], write: Callable[[BinaryIO], None]) -> None:
     """Write a file that is either whole and on the disk, or not there: an old one stays until the new one is."""
-    target = os.path.realpath(os.fspath(path))
+    target = os.path.realpath(as_path(path))
     folder, name = os.path.split(target)
     temporary = os.path.join(folder, f".{name}.{secrets.token_hex(6)}.tmp")
     try:
@@ -249,11 +272,39 @@ def sync_folder(folder: str) -> None:
             os.close(handle)
 
 
-def save_model(model: Model, path: str | os.PathLike[str], data: bool = True) -> None:
+def save_model(model: Model | ClassModel, path: str | os.PathLike[str], data: bool = True) -> None:
     """`Model.save`."""
+    data = as_flag(data, "data")
     arrays: dict[str, np.ndarray] = {}
-    tree = encode(whole(model if data else model.without_data()), "model", arrays)
+    model = whole(model if data else model.without_data())
+    if isinstance(model, OneVsRest):
+        tree: Any = {"models": _shared(model.models, arrays)}
+    else:
+        tree = encode(model, "model", arrays)
     write_atomically(path, lambda file: pack(file, "model", tree, arrays))
+
+
+def _shared(models: tuple[Model, ...], arrays: dict[str, np.ndarray]) -> list:
+    """Trees of models; the problem and the data matrix that they share are in the first alone."""
+    first, *others = models
+    trees = [encode(first, "model", arrays)]
+    for k, model in enumerate(others, 1):
+        if equal(model.problem, first.problem):
+            model = replace(model, problem=None)
+        if model.data is not None and first.data is not None and equal(model.data.matrix, first.data.matrix):
+            model = replace(model, data=replace(model.data, matrix=None))
+        trees.append(encode(model, f"model{k}", arrays))
+        if has_functions(trees[k]):
+            raise ValueError(f"models[0] and models[{k}] hold different functions of yours; save them one by one")
+    return trees
+
+
+def equal(a: Any, b: Any) -> bool:
+    """Whether two trees agree to the last bit."""
+    (first, structure), (second, other) = jax.tree.flatten(a), jax.tree.flatten(b)
+    return structure == other and all(
+        x is y or _same(np.asarray(x), np.asarray(y)) for x, y in zip(first, second, strict=True)
+    )
 
 
 @in_float64
@@ -265,7 +316,8 @@ def load(path: str | os.PathLike[str], problem: Problem | None = None) -> Model:
         problem: needed if the loss or the penalty is a function of yours, which is not in the file; the same one.
 
     Returns:
-        Model, equal to the saved one to the last bit, with x64 on and off.
+        Model, `OneVsRest` or `MultinomialModel`, equal to the saved one to the last bit, with x64 on and off. How it
+        reads rows and changes (scaler, names of columns and labels, from a pipeline) comes back with it.
 
     Raises:
         ValueError: the file is damaged, truncated, of another kind or version, or needs (another) `problem`.
@@ -281,12 +333,13 @@ def load(path: str | os.PathLike[str], problem: Problem | None = None) -> Model:
         True
     """
     check_problem(problem)
+    path = as_path(path)
     with open(path, "rb") as file:
         try:
             content, arrays = unpack(file, "model")
-            return read_model(content, arrays, problem)
+            return _read(content, arrays, problem)
         except UNREADABLE as error:
-            raise ValueError(f"path: {os.fspath(path)} {reason(error)}") from error
+            raise ValueError(f"path: {path} {reason(error)}") from error
 
 
 def reason(error: Exception) -> str:
@@ -301,69 +354,25 @@ def check_problem(problem: Any) -> None:
         raise TypeError(f"problem must be a jb.Problem or None, got {type(problem).__name__}")
 
 
-def read_model(content: Any, arrays: dict[str, np.ndarray], problem: Problem | None = None) -> Model:
+def _read(content: Any, arrays: dict[str, np.ndarray], problem: Problem | None) -> Any:
     """The model of a file, with every shape and type checked."""
     reader = Reader(arrays, problem)
-    model = reader.decode(content)
-    if not isinstance(model, Model):
-        raise ValueError("it holds no model")
-    if set(arrays) != reader.used:
-        raise ValueError(f"it holds unknown arrays: {', '.join(sorted(set(arrays) - reader.used))}")
-    check_model(model)
+    if isinstance(content, dict) and set(content) == {"models"}:
+        model = OneVsRest(_with_shared([reader.decode(node) for node in content["models"]]))
+    else:
+        model = reader.decode(content)
+    check(model)
+    reader.check_all_used()
     return put(model)
 
 
-def check_model(model: Model) -> None:
-    """Raise if a part of a model has not the shape or type that `remember` gives it, or if P(w) is not what it says."""
-    model.problem.check()
-    n, d = np.shape(model.alpha)[0], np.shape(model.w)[0]
-
-    def check(value, name, shape, dtypes=(np.float64,)):
-        if not isinstance(value, np.ndarray) or value.shape != shape or value.dtype not in dtypes:
-            raise ValueError(f"its {name} is not an array of shape {shape}")
-
-    check(model.w, "w", (d,), (np.float32, np.float64))
-    for name, shape in (("alpha", (n,)), ("ref", (n,)), ("intercept", ()), ("gap", ()), ("primal", ())):
-        check(getattr(model, name), name, shape)
-    for name in ("status", "n_steps"):
-        check(getattr(model, name), name, (), (np.int32,))
-    parts = [("rows", Rows, (n,)), ("columns", Columns, (d,)), ("totals", Totals, ())]
-    for part, kind, shape in parts:
-        if not isinstance(getattr(model, part), kind):
-            raise ValueError(f"its {part} are missing")
-        for field in dataclasses.fields(kind):
-            check(getattr(getattr(model, part), field.name), f"{part}.{field.name}", shape)
-    if not isinstance(model.row_terms, int):
-        raise ValueError("its row_terms is not a number")
-    for leaf in jax.tree.leaves(model.problem.penalty):
-        if np.ndim(leaf) > 1 or (np.ndim(leaf) == 1 and leaf.shape[0] != d):
-            raise ValueError(f"its penalty has a parameter of shape {np.shape(leaf)}")
-    data, factor = model.data, model.factor
-    if data is not None:
-        if not isinstance(data, Data) or not isinstance(data.matrix, Dense | Sparse):
-            raise ValueError("its data are not a matrix, targets and weights")
-        if isinstance(data.matrix, Dense):
-            check(data.matrix.values, "data", (n, d), (np.float32, np.float64))
-        if data.matrix.shape != (n, d):
-            raise ValueError(f"its data have shape {data.matrix.shape} instead of {(n, d)}")
-        check(data.target, "data.target", (n,))
-        check(data.weight, "data.weight", (n,))
-    if factor is not None:
-        if not isinstance(factor, Factor):
-            raise ValueError("its factor is none")
-        shapes = {"gram": (d, d), "vectors": (d, d), "h": (n,), "lengths": (n,), "values": (d,), "v": (d,)}
-        shapes["v_pad"] = (d,)
-        for field in dataclasses.fields(Factor):
-            check(getattr(factor, field.name), f"factor.{field.name}", shapes.get(field.name, ()))
-    _check_primal(model, n)
-
-
-def _check_primal(model: Model, n: int) -> None:
-    """A user's function is only known by its name: another one of that name would give another objective."""
-    problem, rows = put(model.problem), model.rows
-    q = problem.loss.coordinate(rows.score, rows.target)
-    losses = rows.weight * problem.unit(n) * np.asarray(problem.loss.value(q, rows.target))
-    penalties = np.asarray(problem.penalty.value(model.w))
-    stored, size = float(model.primal), np.sum(np.abs(losses)) + np.sum(np.abs(penalties))
-    if abs(np.sum(losses) + np.sum(penalties) - stored) > 1e-6 * size:
-        raise ValueError(f"its P(w) = {stored:.6g} is not what its problem gives: pass the problem= that was saved")
+def _with_shared(models: list) -> tuple[Model, ...]:
+    """Models as `_shared` had them."""
+    first, filled = models[0], []
+    for model in models:
+        if model.problem is None:
+            model = replace(model, problem=first.problem)
+        if model.data is not None and model.data.matrix is None:
+            model = replace(model, data=replace(model.data, matrix=first.data.matrix))
+        filled.append(model)
+    return tuple(filled)

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
+from jaxbounds.arguments import as_array, as_whole, check_callback
 from jaxbounds.array import COMPUTE_ONCE, is_spread, on_host, put, readable, to_host
 from jaxbounds.batches import Flat, added_columns, candidate, groups_of, size_of
 from jaxbounds.bounds import Bounds, bound, certify, check_method, intersect, labels_of, published, summary
@@ -114,15 +115,15 @@ class EachBounds:
     @published
     def w(self, j=None):
         """Interval for coefficients, candidate by candidate: (B, d), or (B, ...) for those numbered j."""
-        return self._ask(_ask_w, j)
+        return self._ask(_ask_w, j, "j")
 
     @published
     def alpha(self, i=None):
         """Interval for dual variables, candidate by candidate: (B, n), or (B, ...) for those numbered i."""
-        return self._ask(_ask_alpha, i)
+        return self._ask(_ask_alpha, i, "i")
 
-    def _ask(self, question, index):
-        index = index if index is None or is_traced(index) else np.asarray(index)
+    def _ask(self, question, index, name):
+        index = index if index is None or is_traced(index) else as_array(index, name, "integers")
         if isinstance(self.changes, Change) and not on_host(self.model, self.changes, index):
             return _vmapped(self.model, self.changes, self.method, index, question, self.batch_size or _VMAPPED)
         changes = [candidate(self.changes, b) for b in range(len(self))]
@@ -179,8 +180,8 @@ def bound_each(
     """
     if not isinstance(model, Model):
         raise TypeError(not_a_model(model))
-    if batch_size is not None and (not isinstance(batch_size, int | np.integer) or batch_size < 1):
-        raise ValueError(f"batch_size must be a positive integer or None, got {batch_size!r}")
+    batch_size = None if batch_size is None else as_whole(batch_size, "batch_size", 1, none="for a size that fits")
+    check_callback(callback)
     size_of(changes)
     method = check_method(Cached() if method is None else method, model.problem)
     matrix = None if X is None else _test_rows(model, changes, X)

@@ -5,8 +5,10 @@ from typing import NoReturn
 import jax
 import numpy as np
 
+from jaxbounds.arguments import as_array
 from jaxbounds.array import to_host
 from jaxbounds.interfaces import Loss, Penalty
+from jaxbounds.problem import as_vector
 from jaxbounds.pytree import is_traced
 
 _SLACK = 1e-9  # relative error that a check forgives
@@ -37,14 +39,22 @@ def check_loss(loss, scores=None, targets=None) -> None:
     Source: the assumptions of Hanada et al. 2016, section 2.
     """
     if not isinstance(loss, Loss):
-        raise TypeError(f"check_loss needs a loss from jb.losses, got {type(loss).__name__}")
+        raise TypeError(f"loss must come from jb.losses, got {type(loss).__name__}")
     _concrete(loss, "check_loss")
     if targets is None:
         by_row = loss.domain_by_row or (loss.defined_by_ref and not loss.classification)
         targets = [t for t in (-1.0, 0.0, 1.0, 2.5) if t >= (loss.least_target or t)] if by_row else [1.0]
-    grid = _grid(loss, 60.0) if scores is None else np.unique(np.asarray(scores, np.float64))
-    for target in targets:
+    grid = _grid(loss, 60.0) if scores is None else _points(scores, "scores")
+    for target in _points(targets, "targets"):
         _check_loss_at(to_host(loss), grid, float(target))
+
+
+def _points(values, name: str):
+    """The finite numbers to test at, in ascending order."""
+    size = np.size(as_array(values, name))
+    if not size:
+        raise ValueError(f"{name} is empty; give at least one number")
+    return np.unique(as_vector(values, size, name))
 
 
 def check_penalty(penalty, points=None) -> None:
@@ -71,9 +81,9 @@ def check_penalty(penalty, points=None) -> None:
     Source: the assumptions of Hanada et al. 2016, section 2.
     """
     if not isinstance(penalty, Penalty):
-        raise TypeError(f"check_penalty needs a penalty from jb.penalties, got {type(penalty).__name__}")
+        raise TypeError(f"penalty must come from jb.penalties, got {type(penalty).__name__}")
     _concrete(penalty, "check_penalty")
-    grid = _grid(penalty, 20.0) if points is None else np.unique(np.asarray(points, np.float64))
+    grid = _grid(penalty, 20.0) if points is None else _points(points, "points")
     size = max([np.size(leaf) for leaf in jax.tree.leaves(penalty) if np.ndim(leaf) == 1], default=1)
     for column in range(size):
         one = jax.tree.map(lambda leaf, k=column: leaf[k] if np.ndim(leaf) == 1 else leaf, to_host(penalty))

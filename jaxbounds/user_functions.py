@@ -10,6 +10,7 @@ A function and its derivative are trusted to a relative error of 16 units of rou
 from collections.abc import Callable
 from typing import Any
 
+from jaxbounds.arguments import as_flag
 from jaxbounds.array import xp
 from jaxbounds.conjugate import (
     NOISE,
@@ -371,6 +372,5 @@ def from_function(
             check_scalar(name, piece, 1, params, columns=True)
     if strong_convexity is not None:
         strong_convexity = parameter("strong_convexity", strong_convexity, max_ndim=1)
-    if not isinstance(smooth, bool):
-        raise TypeError(f"smooth must be True or False, got {smooth!r}")
+    smooth = as_flag(smooth, "smooth")
     return FunctionPenalty(strong_convexity, params, psi_j, derivative, second, conjugate, smooth)

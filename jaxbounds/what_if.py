@@ -7,6 +7,7 @@ import numpy as np
 
 from jaxbounds.bounds import Bounds, Interval
 from jaxbounds.display import shown
+from jaxbounds.messages import brief, few
 from jaxbounds.status import Status
 
 
@@ -63,7 +64,8 @@ class WhatIf:
         """Interval for the coefficients, or for that of a column by name or number; a tuple for K > 2 classes."""
         if isinstance(name, str):
             if self.names is None or name not in self.names:
-                raise ValueError(f"{name!r} is not one of the columns {None if self.names is None else [*self.names]}")
+                known = "none, for they have no names" if self.names is None else few(self.names)
+                raise ValueError(f"{brief(name)} is not one of the columns; they are {known}")
             name = self.names.index(name)
         found = tuple(bounds.w(name) for bounds in self.bounds)
         return found[0] if len(found) == 1 else found

@@ -5,6 +5,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxbounds.arguments import as_flag
 from jaxbounds.array import on_host, put, readable, xp
 from jaxbounds.bounds import labels_of, published
 from jaxbounds.callbacks import on_the_host, refuse_own_functions
@@ -12,6 +13,7 @@ from jaxbounds.certificates.any_rows import factors, metrics_of, moves
 from jaxbounds.certificates.metrics import blocks_of_tests
 from jaxbounds.certificates.row_changes import prepared, stored_scores
 from jaxbounds.classes import not_a_model
+from jaxbounds.messages import brief
 from jaxbounds.model import Model
 from jaxbounds.pytree import in_float64, pytree
 
@@ -301,8 +303,7 @@ def checked(model: Any, X_test, keep_n: bool, relabel: bool, name: str) -> Any:
     """The test rows; raises where no guarantee can be given."""
     if not isinstance(model, Model):
         raise TypeError(not_a_model(model))
-    if not isinstance(keep_n, bool):
-        raise TypeError(f"keep_n must be True or False, got {keep_n!r}")
+    as_flag(keep_n, "keep_n")
     problem = model.problem
     if problem.penalty.strong_convexity is None:
         raise ValueError(
@@ -335,7 +336,7 @@ def count(model: Any, k, name: str) -> int:
     if not isinstance(model, Model):
         raise TypeError(not_a_model(model))
     if isinstance(k, bool) or not isinstance(k, int | np.integer):
-        raise TypeError(f"{name} must be a whole number (static under jit), got {k!r}")
+        raise TypeError(f"{name} must be a whole number (static under jit), got {brief(k)}")
     n = model.alpha.shape[0]
     if not 1 <= k < n:
         raise ValueError(f"{name} = {k} must lie between 1 and {n - 1}: at least one of the {n} rows stays")

@@ -3,6 +3,7 @@
 import numpy as np
 import oracle
 import pytest
+from untrained import model_at
 
 import jaxbounds as jb
 from jaxbounds import decisions
@@ -102,3 +103,27 @@ def test_arguments():
         jb.LabelsKnown(np.eye(4), fraction=1.5)
     with pytest.raises(ValueError, match="X must have 4 columns"):
         jb.decide(model, jb.remove_rows([0]), jb.LabelsKnown(np.eye(3)))
+
+
+@pytest.mark.parametrize("loss", ["logistic", "hinge"])
+def test_a_change_of_nothing_says_where_the_exact_optimum_is(loss):
+    """The penalty that the model has already: what its own inexactness can hide, from any coefficients."""
+    rng = np.random.default_rng(3)
+    X, y = rng.normal(size=(60, 4)), np.where(rng.normal(size=60) > 0, 1.0, -1.0)
+    problem = jb.Problem(LOSSES[loss](), jb.penalties.l2(0.05))
+    exact = oracle.solve(oracle.Problem(loss, X, y, np.full(60, 1 / 60), lam=0.05))
+    for rough in (1e-6, 1e-2, 1.0):
+        model = model_at(problem, X, y, np.ones(60), exact.w + rough * rng.normal(size=4))
+        nothing = jb.set_penalty(model.problem.penalty)
+        for method in (jb.Cached(), jb.Partial(), jb.Curvature()):
+            if not method.applies(problem):
+                continue
+            bounds = jb.bound(model, nothing, method)
+            w, apart = bounds.w(), np.linalg.norm(exact.w - np.asarray(model.w))
+            assert np.all(w.lower <= exact.w + 1e-7) and np.all(exact.w - 1e-7 <= w.upper)
+            assert bounds.distance.lower <= apart + 1e-7 and apart - 1e-7 <= bounds.distance.upper
+        if loss == "logistic":  # the last is Curvature
+            assert np.max(w.upper - w.lower) < 1e-6
+    several = jb.OneVsRest((model, model))
+    upper = np.asarray(jb.bound(several, nothing).scores(X).upper)
+    np.testing.assert_array_equal(upper[:, 1], jb.bound(model, nothing).scores(X).upper)

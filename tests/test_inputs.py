@@ -1,6 +1,7 @@
 """What users may pass: every input either works like its plain form, or is refused by name and with the remedy."""
 
 import re
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +13,9 @@ from jax.experimental import sparse as jsparse
 import jaxbounds as jb
 from jaxbounds import losses, penalties
 from jaxbounds.array import put
+from jaxbounds.inputs import Inputs
 from jaxbounds.matrix import as_matrix
+from jaxbounds.messages import brief, few
 from jaxbounds.model import Data, remember
 
 N, D = 6, 4
@@ -230,6 +233,50 @@ def test_refused(name):
     with pytest.raises((ValueError, TypeError)) as error:
         call()
     assert re.search(message, str(error.value), re.DOTALL), f"said: {error.value}"
+
+
+LARGE, WORDS, NAMES = np.ones((500, 40)), "word " * 500, [f"column {j}" for j in range(300)]
+NAMED = replace(MODEL, inputs=Inputs((), (), D, names=tuple("abcd")))
+SWAPPED = {  # calls with values that no message may print whole
+    "k": lambda: jb.worst_case_removal(MODEL, LARGE, 5), "top": lambda: jb.influence(MODEL, X, top=LARGE),
+    "resolve": lambda: jb.leave_one_out(MODEL, resolve=LARGE), "keep_n": lambda: jb.leave_one_out(MODEL, keep_n=WORDS),
+    "tol": lambda: jb.fit(SVM, X, Y, tol=LARGE), "max_steps": lambda: jb.fit(SVM, X, Y, max_steps=LARGE),
+    "callback": lambda: jb.fit(SVM, X, Y, callback=LARGE.tolist()), "gamma": lambda: losses.smoothed_hinge(WORDS),
+    "params": lambda: losses.from_margin(jnp.square, 2.0, params=LARGE), "classes": lambda: losses.softmax(LARGE),
+    "phi": lambda: losses.from_margin(LARGE), "domain": lambda: losses.from_margin(jnp.square, 2.0, domain=LARGE),
+    "intercept": lambda: jb.fit(jb.Problem(SVM.loss, SVM.penalty, intercept=NAMES), X, Y),
+    "scale": lambda: jb.fit(jb.Problem(SVM.loss, SVM.penalty, scale=WORDS), X, Y),
+    "case": lambda: bound(jb.remove_rows([0]), method=jb.Theorem1(case=WORDS)),
+    "cg_steps": lambda: bound(jb.remove_rows([0]), method=jb.Pass(cg_steps=NAMES)),
+    "batch_size": lambda: jb.bound_each(MODEL, jb.each_row_removed(MODEL), batch_size=LARGE),
+    "retrain": lambda: jb.Monitor(MODEL, 1.0, retrain=LARGE), "theta": lambda: jb.Monitor(MODEL, LARGE),
+    "cols": lambda: bound(jb.remove_columns(NAMES), NAMED), "y_new": lambda: bound(jb.set_targets([0], [WORDS]), NAMED),
+    "one col": lambda: bound(jb.remove_columns([WORDS]), replace(MODEL, inputs=Inputs((), (), 300, names=(*NAMES,)))),
+    "penalties": lambda: jb.penalty_sweep(MODEL, LARGE, X, Y), "measure": lambda: jb.best_penalty(
+        SVM, X, Y, X, Y, 0.1, 1.0, measure=WORDS), "folds": lambda: jb.cross_validate(MODEL, LARGE),
+    "threshold": lambda: jb.find_label_errors(make(losses.squared(), penalties.l2(1.0)), threshold=LARGE),
+    "change": lambda: bound(LARGE), "model": lambda: jb.bound(LARGE, jb.remove_rows([0])),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SWAPPED)
+def test_messages_are_short(name):
+    with pytest.raises((ValueError, TypeError)) as told:
+        SWAPPED[name]()
+    assert len(str(told.value)) < 320 and "\n" not in str(told.value)
+
+
+def test_values_in_messages():
+    said = {
+        3: "3", 2.5: "2.5", None: "None", "text": "'text'", (1, 2): "(1, 2)", np.float64(0.1): "0.1", "x" * 99: None,
+    }  # fmt: skip
+    for value, text in said.items():
+        assert brief(value) == text if text else len(brief(value)) == 60 and brief(value).endswith("...")
+    assert brief(LARGE) == "ndarray of shape (500, 40)" and brief(NAMES) == "list of 300 items"
+    assert brief(np.array(2)) == "2" and brief(np.ones(2)) == "ndarray of shape (2,)"
+    assert brief("a\nb " * 3000).count("\n") == 0 and len(brief(np.array("x" * 500))) <= 60
+    assert few("ab") == "['a', 'b']" and few(NAMES).endswith("'column 5', ...] (300 in all)")
+    assert jax.jit(lambda v: len(brief(v)) + 0 * v)(1.0) <= 60
 
 
 # ---------------------------------------------------------------- inputs that work

@@ -135,6 +135,23 @@ def test_resolve_leaves_nothing_open(loss, method):
         assert np.any(touched)
 
 
+@pytest.mark.parametrize("loss, width", [("huber", 1e-6), ("logistic", 1e-8)])
+def test_a_number_settles_widths_too(loss, width):
+    """For regression too; the first rows alone, from the widest method."""
+    model, rows = fit(loss, wrap=sp.csr_array), np.arange(4)
+    scores = truth(loss, "l2", "mean", False)
+    wide = jb.leave_one_out(model, jb.Cached(), rows)
+    assert np.max(wide.scores.upper - wide.scores.lower) > width
+    found = jb.leave_one_out(model, jb.Cached(), rows, resolve=width)
+    assert np.max(found.scores.upper - found.scores.lower) <= width and not np.any(found.undecided)
+    assert_holds(found, scores, loss, rows)
+    same = jb.leave_one_out(model, jb.Cached(), rows, resolve=1e6)
+    labels = jb.leave_one_out(model, jb.Cached(), rows, resolve=True)
+    np.testing.assert_array_equal(same.scores.upper, labels.scores.upper)  # labels are settled whatever the width
+    folds = jb.cross_validate(model, [rows], resolve=width)
+    assert np.max(folds.scores.upper - folds.scores.lower) <= width
+
+
 def test_a_tie_stays_open():
     X, y = np.array([[0.0], [1.0], [-1.0], [0.0]]), np.array([1.0, 1.0, -1.0, -1.0])
     for loss in ("logistic", "smoothed_hinge"):
@@ -401,6 +418,10 @@ def test_hostile_input():
         (lambda: ask(model, rows=[0.5]), TypeError, "integers"),
         (lambda: ask(fit("hinge"), jb.Pass()), ValueError, "smooth loss"),
         (lambda: ask(model.without_data(), resolve=True), ValueError, "needs the data"),
+        (lambda: ask(model, resolve="labels"), TypeError, "resolve must be True, False or a width .*got 'labels'"),
+        (lambda: ask(model, resolve=0.0), ValueError, "resolve = 0.0 must be positive"),
+        (lambda: ask(model, resolve=np.nan), ValueError, "resolve = nan must be positive"),
+        (lambda: jb.worst_case_removal(model, data("logistic")[0], 5), TypeError, r"k must be .* got ndarray of shape"),
         (lambda: cv(model, 1), ValueError, "between 2"), (lambda: cv(model, N + 1), ValueError, "between 2"),
         (lambda: cv(model, True), ValueError, "folds must be"), (lambda: cv(model, 2.5), ValueError, "folds must be"),
         (lambda: cv(model, [[0, 1], [1, 2]]), ValueError, "row 1 is in folds 0 and 1"),

@@ -430,7 +430,9 @@ def test_threads_take_turns():
     assert monitor.push(jb.set_weights([0], [1.0])).upper < 1e-8
 
 
-@pytest.mark.parametrize("kills", [6, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "kills", [6, pytest.param(60, marks=pytest.mark.slow), pytest.param(300, marks=pytest.mark.full)]
+)
 def test_killed_processes_lose_nothing_acknowledged(tmp_path, kills):
     """SIGKILL at random calls of write, fsync, replace and truncate; see killed_pushes.py."""
     script = Path(__file__).with_name("killed_pushes.py")
@@ -440,13 +442,59 @@ def test_killed_processes_lose_nothing_acknowledged(tmp_path, kills):
     assert done.returncode == 0 and f"{kills} kills survived" in done.stdout, done.stdout + done.stderr
 
 
-def test_a_model_behind_a_scaler_is_refused():
+@pytest.mark.parametrize("constant", [False, True])
+def test_a_model_behind_a_scaler_takes_raw_units(tmp_path, constant):
+    """Pushes by name, columns that leave, refits and files: always what the same pushes of scaled rows give."""
     pytest.importorskip("sklearn")
     from sklearn.linear_model import Ridge
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
+    from sklearn.svm import LinearSVC
 
-    X, y = np.arange(12.0).reshape(6, 2) ** 2, np.arange(6.0)
-    pipeline = make_pipeline(StandardScaler(), Ridge(fit_intercept=False)).fit(X, y)
-    with pytest.raises(ValueError, match="inputs=None"):
-        jb.Monitor(jb.from_sklearn(pipeline, X, y), theta=1.0)
+    rng, names = np.random.default_rng(4), ["age", "fare", "dose"]
+    frame = pytest.importorskip("pandas").DataFrame(rng.normal(size=(30, 3)) * [1.0, 100.0, 1e-3] + 5.0, columns=names)
+    raw, y = frame.to_numpy(), np.sign(rng.normal(size=30))
+    last = LinearSVC(C=0.02, tol=1e-8) if constant else Ridge(alpha=5.0, fit_intercept=False)
+    pipe = make_pipeline(StandardScaler(), last).fit(frame, y)
+    model, scale = jb.from_sklearn(pipe, frame, y), pipe[0]
+    ones = np.ones((30, int(constant)))
+    own = jb.from_sklearn(pipe[-1], scale.transform(frame), y)
+    shown = {"X_watch": frame[names[::-1]][:5]} if constant else {}
+    theirs = {"X_watch": np.hstack([scale.transform(frame), ones])[:5]} if constant else {}
+    monitor = jb.Monitor(model, 0.5, path=tmp_path / "m", **shown)
+    plain = jb.Monitor(own, 0.5, **theirs)
+    moved = raw[[3]] + [[0.1, 7.0, 0.0]]
+    one = scale.transform(frame[:1].assign(fare=raw[0, 1] + 9.0))[0, 1]
+    pairs = [
+        (jb.set_elements([0], ["fare"], raw[0, 1] + 9.0), jb.set_elements([0], [1], one)),
+        (jb.add_rows(frame[:2] * 1.1, [1.0, -1.0]), jb.add_rows(scale.transform(frame[:2] * 1.1), [1.0, -1.0])),
+        (jb.combine(jb.set_rows([3], moved), jb.remove_rows([4])),
+         jb.combine(jb.set_rows([3], scale.transform(frame[:1] * 0 + moved)), jb.remove_rows([4]))),
+        (jb.remove_columns("age"), jb.remove_columns([0])),
+        (jb.set_elements([5], ["dose"], 5.0), jb.set_elements([5], [1], (5.0 - scale.mean_[2]) / scale.scale_[2])),
+    ]  # fmt: skip
+    for k, (raw_change, scaled_change) in enumerate(pairs):
+        said, other = monitor.push(raw_change), plain.push(scaled_change)
+        assert said.upper == pytest.approx(other.upper, rel=1e-9) and said.answer == other.answer
+        if k == 1:
+            monitor.refit(tol=1e-10), plain.refit(tol=1e-10)
+        if k == 3:
+            assert monitor.inputs.names == ("fare", "dose")
+    X, target, weight = monitor.data
+    np.testing.assert_allclose(X, plain.data[0], rtol=1e-12)
+    test = raw[:4, 1:]
+    with pytest.raises(ValueError, match="'age' is not a column"):
+        monitor.push(jb.remove_columns("age"))
+    monitor.close()
+    with jb.Monitor.load(tmp_path / "m") as loaded:
+        assert loaded.inputs.names == ("fare", "dose") and loaded.model.inputs.names == tuple(names)
+        interval = loaded.bounds(jb.Pass()).scores(test)
+        retrained = loaded.refit(tol=1e-12)
+        scores = np.asarray(retrained.scores(test))  # raw again
+        assert np.all(interval.lower <= scores + 1e-9) and np.all(scores - 1e-9 <= interval.upper)
+        z = (test - scale.mean_[1:]) / scale.scale_[1:]
+        truth = optimum("squared_hinge" if constant else "squared", X, target, weight, len(target),
+                        float(model.problem.penalty.lam), "sum")[0]  # fmt: skip
+        np.testing.assert_allclose(scores, np.hstack([z, ones[:4]]) @ truth, atol=1e-6)
+        loaded.save(tmp_path / "copy")
+    assert jb.Monitor.load(tmp_path / "copy").model.inputs.names == ("fare", "dose")

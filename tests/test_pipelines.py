@@ -231,6 +231,11 @@ def test_columns_and_labels_by_name():
     refitted = jb.refit(model, pairs[2][0])
     assert refitted.inputs.names == ("age", "fare", "dose", "size")
     assert jb.decide(model, pairs[0][0], jb.DistanceBelow(100.0)).answer is True
+    mixed = [named for named, _ in pairs]
+    each, plain = jb.bound_each(model, jb.stack(mixed, model)), jb.bound_each(model, jb.stack([p for _, p in pairs]))
+    np.testing.assert_array_equal(each.distance.upper, plain.distance.upper)
+    alike = jb.stack([jb.set_columns(name, X[:, [0]]) for name in ("fare", "size")], model)
+    assert np.asarray(alike.cols).tolist() == [[1], [4]]
 
 
 @unknown_frame
@@ -246,10 +251,10 @@ def test_names_that_are_not_known_are_refused():
         jb.set_columns(["age"], X[:, [0]]).apply(X, y)
     with pytest.raises(ValueError, match=r"cols\[1\] = 'a' is repeated"):
         jb.set_columns(["a", "a"], X[:, :2])
-    with pytest.raises(ValueError, match=r"changes\[0\] has names"):
+    with pytest.raises(ValueError, match=r"changes\[0\] has names .* say whose they are, stack\(changes, model\)"):
         jb.stack([jb.remove_columns(["a"])])
-    with pytest.raises(TypeError, match="a question knows no names"):
-        jb.LabelsKnown(Frame(X, "abcde"))
+    with pytest.raises(ValueError, match="these data have none"):
+        jb.stack([jb.remove_columns(["a"])], plain)
     pipe[0].feature_names_in_ = np.array(list("abcde"), object)
     model = jb.from_sklearn(pipe, Frame(X, "abcde"), y)
     with pytest.raises(ValueError, match=r"cols\[0\] = 'age' is not a column of the training data; they are \['a', "):
@@ -274,6 +279,18 @@ def test_real_data_frames(library):
     bounds = jb.bound(model, jb.set_columns(["fare"], frame[["fare"]]))
     upper = bounds.scores(frame[names[::-1]]).upper
     np.testing.assert_array_equal(upper, bounds.scores(X).upper)
+    change, upset = jb.set_columns(["fare"], frame[["fare"]] + 1.0), frame[names[::-1]]
+    for question in (jb.LabelsKnown(upset), jb.LabelsKnown(X)):
+        decision = jb.decide(model, change, question)
+        assert decision.status == "decided"
+        np.testing.assert_array_equal(decision.answer, jb.bound(model, change, jb.Curvature()).labels(X))
+    fewer = jb.decide(model, jb.remove_columns(["dose"]), jb.LabelsKnown(upset), timings=False)  # also after retraining
+    np.testing.assert_array_equal(fewer.answer, jb.decide(model, jb.remove_columns([2]), jb.LabelsKnown(X)).answer)
+    plain = jb.fit(jb.Problem(jb.losses.squared_hinge(), jb.penalties.l2(1.0)), frame, 2.0 * y - 1.0)  # has no names
+    np.testing.assert_array_equal(jb.decide(plain, jb.remove_rows([1]), jb.LabelsKnown(frame)).answer,
+                                  jb.decide(plain, jb.remove_rows([1]), jb.LabelsKnown(X)).answer)  # fmt: skip
+    with pytest.raises(ValueError, match=r"X lacks the columns \['age'\]"):
+        jb.decide(model, change, jb.LabelsKnown(frame[names[1:]]))
 
 
 # ---------------------------------------------------------------- refusals

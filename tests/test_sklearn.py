@@ -22,6 +22,9 @@ from sklearn.linear_model import (
     SGDRegressor,
 )
 from sklearn.model_selection import GridSearchCV
+from sklearn.multiclass import OneVsRestClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC, SVR, LinearSVC, LinearSVR
 
 import jaxbounds as jb
@@ -374,6 +377,133 @@ def test_penalty_parameter(penalty):
     assert float(model.gap) < 1e-6
 
 
+# ---------------------------------------------------------------- several classes
+
+NOISE = 0.4 * np.random.default_rng(1).normal(size=(N, 3))
+THREE = np.array(["ant", "bee", "cow"])[np.argmax(X[:, :3] + NOISE, axis=1)]
+SEVERAL = {
+    "svc": svc(C=0.5, fit_intercept=True, class_weight={"bee": 3.0, "cow": 0.5}),
+    "svc_hinge": svc(C=0.2, loss="hinge", class_weight="balanced"),
+    "svc_plain": svc(C=0.5, fit_intercept=True),
+    "ridge": RidgeClassifier(alpha=2.0),
+    "ridge_balanced": RidgeClassifier(alpha=2.0, class_weight="balanced"),
+    "one_vs_rest": OneVsRestClassifier(logistic(C=0.5, fit_intercept=True, **NEWTON)),
+    "one_vs_rest_balanced": OneVsRestClassifier(svc(C=0.5, fit_intercept=True, class_weight="balanced")),
+}
+
+
+@pytest.mark.parametrize("name", SEVERAL)
+def test_several_classes_one_against_the_rest(name):
+    estimator = clone(SEVERAL[name]).fit(X, THREE)
+    model, classes = jb.from_sklearn(estimator, X, THREE), np.array(["ant", "bee", "cow"])
+    assert isinstance(model, jb.OneVsRest) and model.classes == 3
+    assert all(one.data.matrix.values is model.models[0].data.matrix.values for one in model.models)
+    assert max(float(one.gap / one.primal) for one in model.models) < 1e-6  # else its objective would be another
+    np.testing.assert_allclose(np.asarray(model.scores(X)), estimator.decision_function(X), atol=1e-5)
+    assert np.array_equal(classes[model.labels(X)], estimator.predict(X))
+    change = jb.combine(jb.remove_rows([4]), jb.set_targets([7, 8], ["cow", "ant"]), jb.set_rows([1], X[[2]], ["bee"]))
+    numbers = jb.combine(jb.remove_rows([4]), jb.set_targets([7, 8], [2, 0]), jb.set_rows([1], X[[2]], [1]))
+    retrained = np.asarray(jb.refit(model, change, tol=1e-12).scores(X))
+    if getattr(estimator, "estimator", estimator).class_weight is None:  # those weights would follow the labels
+        moved, words, kept = X.copy(), THREE.copy(), np.arange(N) != 4
+        moved[1], words[[7, 8, 1]] = X[2], ["cow", "ant", "bee"]
+        truth = clone(estimator).fit(moved[kept], words[kept]).decision_function(X)
+        np.testing.assert_allclose(retrained, truth, atol=1e-5)
+    for method in (None, jb.Partial()):
+        bounds, same = jb.bound(model, change, method), jb.bound(model, numbers, method)
+        interval, labels = bounds.scores(X), np.asarray(bounds.labels(X))
+        assert np.all(interval.lower <= retrained + 1e-7) and np.all(retrained - 1e-7 <= interval.upper)
+        assert np.array_equal(labels[labels >= 0], retrained.argmax(axis=1)[labels >= 0])
+        np.testing.assert_array_equal(interval.upper, same.scores(X).upper)
+    with pytest.raises(ValueError, match=r"y_new holds 'dog', which is not one of the classes \['ant', 'bee', 'cow'\]"):
+        jb.bound(model, jb.set_targets([0], ["dog"]))
+
+
+def test_sgd_of_several_classes_weighs_the_class_alone():
+    estimator = SGDClassifier("log_loss", alpha=0.1, class_weight={"ant": 4.0}, max_iter=2000, tol=None, random_state=0)
+    model = jb.from_sklearn(estimator.fit(X, THREE), X, THREE)
+    np.testing.assert_array_equal(np.asarray(model.w), estimator.coef_)
+    weights = np.array([one.data.weight for one in model.models])
+    np.testing.assert_array_equal(weights, np.where((THREE == "ant") & (np.arange(3) == 0)[:, None], 4.0, 1.0))
+    assert max(float(one.gap / one.primal) for one in model.models) < 1e-3
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_multinomial_logistic_regression_without_an_intercept(sparse):
+    data, weight = sp.csr_matrix(X) if sparse else X, WEIGHT
+    options = {"C": 0.5, "class_weight": {"bee": 2.0}, "solver": "newton-cg", "tol": 1e-10}
+    estimator = logistic(**options).fit(data, THREE, weight)
+    model = jb.from_sklearn(estimator, data, THREE, weight)
+    assert isinstance(model, jb.MultinomialModel) and float(model.gap / model.primal) < 1e-8
+    np.testing.assert_array_equal(np.asarray(model.w), estimator.coef_)
+    bounds = jb.bound(model, jb.remove_rows([3, 5]), jb.Pass())
+    kept = np.delete(np.arange(N), [3, 5])
+    truth = logistic(**options).fit(X[kept], THREE[kept], weight[kept]).decision_function(X)
+    interval = bounds.scores(data)
+    assert np.all(interval.lower <= truth + 1e-6) and np.all(truth - 1e-6 <= interval.upper)
+    assert np.max(interval.upper - interval.lower) < 0.5
+
+
+def test_a_pipeline_of_several_classes():
+    """In raw units and by name, with the scaler outside and inside."""
+    raw = X * np.array([1.0, 100.0, 1e-3, 5.0, 2.0]) + np.array([3.0, -40.0, 0.0, 1.0, 0.0])
+    names = ["age", "fare", "dose", "rate", "size"]
+    frame = pytest.importorskip("pandas").DataFrame(raw, columns=names)
+    scaled, one = StandardScaler(), logistic(C=0.5, fit_intercept=True, **NEWTON)
+    change = jb.combine(jb.set_columns(["fare"], raw[:, [1]] + 7.0), jb.set_targets([3], "bee"))
+    ends, unit = [], StandardScaler().fit(raw)
+    softmax = make_pipeline(scaled, logistic(C=0.5, **NEWTON)).fit(frame, THREE)
+    model = jb.from_sklearn(softmax, frame, THREE)
+    plain = jb.from_sklearn(softmax[-1], softmax[:-1].transform(frame), THREE)
+    other = jb.combine(jb.set_columns([1], unit.transform(raw + 7.0)[:, [1]]), jb.set_targets([3], [1]))
+    bounds, retrained = jb.bound(model, change), jb.refit(model, change, tol=1e-12)
+    np.testing.assert_allclose(bounds.scores(frame[names[::-1]]).upper,
+                               jb.bound(plain, other).scores(unit.transform(raw)).upper, rtol=1e-9)  # fmt: skip
+    truth = np.asarray(retrained.scores(raw))
+    scores = np.asarray(model.scores(frame[names[::-1]]))
+    np.testing.assert_allclose(scores, softmax.decision_function(frame), atol=1e-9)
+    np.testing.assert_allclose(truth, np.asarray(jb.refit(plain, other, tol=1e-12).scores(unit.transform(raw))))
+    assert retrained.inputs.names == tuple(names)
+    for pipe in (make_pipeline(scaled, OneVsRestClassifier(one)), OneVsRestClassifier(make_pipeline(scaled, one))):
+        pipe = pipe.fit(frame, THREE)
+        model = jb.from_sklearn(pipe, frame, THREE)
+        scores = np.asarray(model.scores(frame[names[::-1]]))
+        np.testing.assert_allclose(scores, pipe.decision_function(frame), atol=1e-7)
+        bounds = jb.bound(model, change, jb.Curvature())
+        ends.append(bounds.scores(frame[names[::-1]]))
+        retrained = jb.refit(model, change, tol=1e-12)
+        truth = np.asarray(retrained.scores(raw))
+        assert np.all(ends[-1].lower <= truth + 1e-9) and np.all(truth - 1e-9 <= ends[-1].upper)
+        assert np.array_equal(bounds.decided(raw), bounds.labels(raw) >= 0)
+    moved, words = unit.transform(np.where(np.arange(D) == 1, raw + 7.0, raw)), THREE.copy()
+    words[3] = "bee"
+    test = unit.transform(raw)
+    np.testing.assert_allclose(OneVsRestClassifier(one).fit(moved, words).decision_function(test), truth, atol=1e-6)
+    np.testing.assert_allclose(ends[0].upper, ends[1].upper, atol=1e-9)
+
+
+def test_bounded_classifiers_of_several_classes():
+    from jaxbounds.sklearn import BoundedClassifier
+
+    classifier = BoundedClassifier().fit(X, THREE)
+    model = jb.from_sklearn(classifier, X, THREE)
+    change = jb.set_targets([3, 9], ["bee", "cow"])
+    upper = classifier.what_if(change).scores(X).upper
+    np.testing.assert_array_equal(jb.bound(model, change).scores(X).upper, upper)
+
+
+@pytest.mark.parametrize(("estimator", "message"), [
+    (logistic(fit_intercept=True), "3 classes, .* softmax loss with an intercept that is not penalised.*jb.fit_one_"),
+    (logistic(1.0, **SAGA, tol=1e-2), "softmax loss with an L1 penalty.*fit_intercept=False.*jb.fit_one_vs_rest"),
+    (LinearSVC(multi_class="crammer_singer"), "crammer_singer"),
+    (OneVsRestClassifier(Ridge()), "has regressors.*fit it with a classifier"),
+    (OneVsRestClassifier(SVC()), "a SVC cannot be translated"),
+])  # fmt: skip
+def test_other_estimators_of_several_classes(estimator, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        jb.from_sklearn(estimator.fit(X, THREE), X, THREE)
+
+
 # ---------------------------------------------------------------- refusals
 
 
@@ -419,13 +549,10 @@ def test_no_penalty_and_multinomial_in_the_old_style_are_refused():
         jb.from_sklearn(estimator, X, LABELS)
 
 
-def test_unfitted_multiclass_and_several_targets_are_refused():
+def test_unfitted_and_several_targets_are_refused():
     for estimator in (LinearSVC(), LinearSVC):
         with pytest.raises(ValueError, match="this LinearSVC is not fitted"):
             jb.from_sklearn(estimator, X, LABELS)
-    three = np.arange(N) % 3
-    with pytest.raises(ValueError, match="LogisticRegression has 3 classes"):
-        jb.from_sklearn(logistic(tol=1e-4).fit(X, three), X, three)
     for estimator in (Ridge(fit_intercept=False), Lasso(alpha=0.1, fit_intercept=False)):
         with pytest.raises(ValueError, match="has 2 targets"):
             jb.from_sklearn(estimator.fit(X, np.column_stack([TARGETS, TARGETS])), X, TARGETS)

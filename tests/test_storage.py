@@ -6,6 +6,7 @@ import json
 import os
 import pickle
 import resource
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +17,9 @@ from untrained import model_at
 
 import jaxbounds as jb
 from jaxbounds import storage
+from jaxbounds.inputs import Inputs
 from jaxbounds.interfaces import Loss, Penalty
+from jaxbounds.multinomial import remember_multinomial
 
 N, D = 20, 5
 LOSSES = {
@@ -109,6 +112,94 @@ def test_functions_of_the_user_must_be_given_again(tmp_path):
         jb.load(path, loss)
 
 
+def several(loss=None, K=3, **options):
+    """OneVsRest on shared data, untrained."""
+    first, rng, y = example(loss, **options), np.random.default_rng(2), np.arange(N) % K
+    X, weight = first.data.matrix.to_scipy(), np.asarray(first.data.weight)
+    signs = [np.where(y == k, 1.0, -1.0) for k in range(K)]
+    models = [model_at(first.problem, X, sign, weight, rng.normal(size=D)) for sign in signs]
+    return jb.OneVsRest(tuple(models))
+
+
+def multinomial(X=None, K=3):
+    rng, problem = np.random.default_rng(5), jb.Problem(jb.losses.softmax(K), jb.penalties.l2(np.linspace(0.1, 1, D)))
+    with jax.enable_x64(True), np.errstate(all="ignore"):
+        matrix = storage.as_matrix(rng.normal(size=(N, D)) if X is None else X)
+        y, weight = (np.arange(N) % K).astype(float), rng.uniform(1, 2, N)
+        data, w = storage.put((storage.Data(matrix, y, weight), rng.normal(size=(K, D)).astype(matrix.dtype)))
+        return remember_multinomial(problem, data, w)
+
+
+@pytest.mark.parametrize("X", [None, np.float32, sp.csr_array], ids=["dense", "float32", "sparse"])
+def test_models_of_several_classes_come_back(tmp_path, X):
+    X = None if X is None else X(np.random.default_rng(3).normal(size=(N, D)) * (np.arange(D) > 1))
+    path, test = tmp_path / "m", np.eye(D)
+    one, many, soft = example(X=X, intercept=True), several(X=X, intercept=True), multinomial(X)
+    for model in (many, soft):
+        model.save(path)
+        loaded = jb.load(path)
+        same(loaded, model)
+        change = jb.combine(jb.set_targets([3], [0]), jb.remove_rows([5]))
+        upper = jb.bound(model, change).scores(test).upper
+        np.testing.assert_array_equal(jb.bound(loaded, change).scores(test).upper, upper)
+    many.save(path)
+    with np.load(path) as file:  # the data matrix and the problem once
+        stored = [name for name in file.files if name.startswith(("model1.", "model2."))]
+        assert stored and not any(".matrix" in name or ".problem" in name for name in stored)
+    one.save(tmp_path / "one")
+    assert path.stat().st_size < 3 * (tmp_path / "one").stat().st_size
+    many.save(path, data=False)
+    same(jb.load(path), many.without_data())
+    with pytest.raises(ValueError, match="need its training data"):
+        soft.save(path, data=False)
+    read = replace(soft, inputs=Inputs((), (), D, names=tuple("abcde"), classes=("x", "y", "z")))
+    read.save(tmp_path / "read")
+    same(jb.load(tmp_path / "read"), read)
+    same(jb.load(path), many.without_data())  # the old file stays
+
+
+def test_functions_of_the_user_in_several_classes(tmp_path):
+    loss = jb.losses.from_margin(phi, smoothness=0.5, params=(0.5,), domain=(0.0, 1.0))
+    model, path = several(loss), tmp_path / "m"
+    model.save(path)
+    same(jb.load(path, model.models[0].problem), model)
+    with pytest.raises(ValueError, match="pass problem="):
+        jb.load(path)
+    other = jb.losses.from_margin(phi, smoothness=0.5, params=(0.25,), domain=(0.0, 1.0))
+    with pytest.raises(ValueError, match=r"its model.problem.loss.params.0 is 0.25, in the file 0.5") as told:
+        jb.load(path, jb.Problem(other, jb.penalties.l2(0.1)))
+    assert len(str(told.value)) < 300
+    mixed = jb.OneVsRest((model.models[0], several(other).models[1]))
+    with pytest.raises(ValueError, match=r"models\[0\] and models\[1\] hold different functions"):
+        mixed.save(path)
+
+
+def test_inputs_come_back(tmp_path):
+    with jax.enable_x64(True):
+        vectors = jax.device_put((np.linspace(0.0, 1.0, D - 1), np.ones(D - 1)))
+    full = Inputs(vectors, ("subtract", "divide"), D - 1, 2.5, tuple("abcd"), ("no", "yes"))
+    path, change = tmp_path / "m", jb.combine(jb.set_columns(["b"], np.ones((N, 1))), jb.set_targets([2], ["yes"]))
+    for inputs in (full, Inputs((), (), D), replace(full, classes=None, constant=None), replace(full, names=None)):
+        model = replace(example(), inputs=inputs)
+        model.save(path)
+        same(jb.load(path), model)
+    model = replace(example(), inputs=full)
+    model.save(path)
+    test = np.ones((1, D - 1))
+    np.testing.assert_array_equal(jb.bound(jb.load(path), change).scores(test).upper,
+                                  jb.bound(model, change).scores(test).upper)  # fmt: skip
+    bad = [
+        replace(full, width=D), replace(full, width=D + 1), replace(full, steps=("subtract", "power")),
+        replace(full, steps=("subtract",)), replace(full, names=("a", "b")), replace(full, names=(1, 2, 3, 4)),
+        replace(full, constant="1"), replace(full, vectors=(vectors[0], np.ones(2))), replace(full, classes="no"),
+        replace(full, vectors=(vectors[0], np.full(D - 1, np.nan))), replace(full, width=None),
+    ]  # fmt: skip
+    for inputs in bad:
+        replace(example(), inputs=inputs).save(path)
+        with pytest.raises(ValueError, match="path: .* cannot be read"):
+            jb.load(path)
+
+
 def test_every_flipped_bit_and_every_truncation_is_refused(tmp_path):
     path = tmp_path / "m"
     example().save(path)
@@ -178,6 +269,19 @@ def test_what_this_version_does_not_know_is_refused(tmp_path, monkeypatch):
             "cannot be read")  # fmt: skip
     attempt(lambda tree, arrays: arrays.update({"model.w": arrays["model.w"] + 1}), "not what its problem gives")
     attempt(lambda tree, arrays: None, "holds a monitor, not a model", kind="monitor")
+    model, rest = multinomial(), several()
+    attempt(lambda tree, arrays: arrays.update({"model.score": np.ones((N, 2))}), "its score is not an array")
+    attempt(lambda tree, arrays: arrays.update({"model.target": np.full(N, 3.0)}), "not one of the classes")
+    attempt(lambda tree, arrays: arrays.update({"model.score": arrays["model.score"] * 2}), "not what its coefficients")
+    attempt(lambda tree, arrays: tree["fields"]["problem"]["fields"].update(intercept=True), "unpenalised intercept")
+    attempt(lambda tree, arrays: tree["fields"].update(data=None), "its data are missing|its row_terms or its data")
+    model = rest.models[0]
+    attempt(lambda tree, _: {"models": []}, "cannot be read")
+    attempt(lambda tree, _: {"models": [tree]}, "no models of two classes")
+    attempt(lambda tree, _: {"models": [tree, 3]}, "cannot be read")
+    empty = lambda tree: {**tree, "fields": {**tree["fields"], "problem": None}}  # noqa: E731
+    attempt(lambda tree, _: {"models": [empty(tree), tree]}, "cannot be read")
+    attempt(lambda tree, _: {"models": [tree, tree], "more": 1}, "unknown to this version")
     monkeypatch.setattr(storage, "VERSION", 2)
     arrays: dict = {}
     path.write_bytes(storage.packed("model", storage.encode(model, "model", arrays), arrays))

@@ -20,6 +20,7 @@ from jaxbounds.certificates.ledger import take
 from jaxbounds.certificates.renewed import NewProblem
 from jaxbounds.edit import Edit, scalar_l2
 from jaxbounds.host import HostMatrix, host_matrix
+from jaxbounds.messages import brief
 from jaxbounds.model import Model, lam_of
 from jaxbounds.problem import Problem
 from jaxbounds.pytree import in_float64, pytree
@@ -51,7 +52,7 @@ def check_factor(problem: Problem) -> None:
     if problem.loss.smoothness is None:
         raise ValueError(f"a factor needs a smooth loss (property A), and {problem.loss.name} is not")
     if not scalar_l2(problem.penalty, 0):
-        raise ValueError(f"a factor needs an L2 penalty with one lam, and the penalty is {problem.penalty!r}")
+        raise ValueError(f"a factor needs an L2 penalty with one lam, and the penalty is {brief(problem.penalty)}")
     if problem.intercept:
         raise ValueError("no factor is stored for problems with an unpenalised intercept; use Curvature() without it")
 
@@ -82,10 +83,10 @@ def with_factor(model: Model) -> Model:
     Source: Woodbury's identity.
     """
     if not isinstance(model, Model):
-        raise TypeError(f"a factor is stored for models of one score, and this is {type(model).__name__}")
+        raise TypeError(f"model must be one of a single score, from fit; got {type(model).__name__}")
     check_factor(model.problem)
     if model.data is None:
-        raise ValueError("a factor needs the data, and this model was stored without it")
+        raise ValueError("a factor needs the data, and the model was stored without it")
     if model.w.shape[0] > _SIDE:
         raise ValueError(f"a factor of {model.w.shape[0]} columns is too large; {_SIDE} is the most")
     here = readable(model)

@@ -24,6 +24,7 @@ from jaxbounds.certificates.newton_pass import Pass
 from jaxbounds.certificates.renewed import new_matrix
 from jaxbounds.classes import check_targets, is_class
 from jaxbounds.edit import Edit, prepare
+from jaxbounds.inputs import read
 from jaxbounds.kinds import Change, SetPenalty
 from jaxbounds.model import Data, score_pad
 from jaxbounds.multinomial import (
@@ -76,8 +77,10 @@ def bound_multinomial(model: MultinomialModel, change: Change, method: Any = Non
     """Bounds on the retrained softmax model; see `jb.bound`."""
     method = Cached() if method is None else method
     if not isinstance(method, Cached | Pass):
-        raise ValueError(f"softmax has the methods Cached() and Pass() only, got {type(method).__name__}")
+        raise ValueError(f"method must be Cached() or Pass() for softmax, got {type(method).__name__}")
     method.check(model.problem)
+    if isinstance(change, Change):
+        change = read(model, change)
     check_targets(change, model.classes)
     for part in change.parts():
         if isinstance(part, SetPenalty):
@@ -87,7 +90,7 @@ def bound_multinomial(model: MultinomialModel, change: Change, method: Any = Non
         found = put(certify(to_host(model), to_host(change), steps))
     else:
         found = _certify_jit(model, change, steps)
-    return dataclasses.replace(found, touched=touched(change), method=method)
+    return dataclasses.replace(found, touched=touched(change), method=method, inputs=model.inputs)
 
 
 def certify(model: MultinomialModel, change: Change, steps: int) -> MultinomialBounds:
@@ -215,12 +218,12 @@ def moved_sums(model: MultinomialModel, edit: Edit, w_old, w):
 
 
 def new_start(model: MultinomialModel, change: Change):
-    """(coefficients to start from, new problem, factor of the weights) of a retraining, in compact numbers."""
+    """(coefficients to start from, problem, factor of the weights, the columns that stay) of a retraining."""
     check_targets(change, model.classes)
     edit = prepare(outline_of(to_host(model)), change)
-    gone = np.asarray(edit.cols_where(np.asarray(edit.col_removed)))
+    columns = np.flatnonzero(~np.asarray(edit.cols_where(np.asarray(edit.col_removed))))
     w = np.asarray(model.w, np.float64)
-    w = np.pad(w, ((0, 0), (0, edit.d - w.shape[1])))[:, ~gone]
-    problem = dataclasses.replace(model.problem, penalty=put(edit.penalty.take(np.flatnonzero(~gone))))
+    w = np.pad(w, ((0, 0), (0, edit.d - w.shape[1])))[:, columns]
+    problem = dataclasses.replace(model.problem, penalty=put(edit.penalty.take(columns)))
     removed = int(np.asarray(edit.rows_where(np.asarray(edit.row_removed))).sum())
-    return w, problem, float(edit.unit) / problem.unit(edit.n - removed)
+    return w, problem, float(edit.unit) / problem.unit(edit.n - removed), columns

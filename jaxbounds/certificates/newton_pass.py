@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from jaxbounds.arguments import as_whole
 from jaxbounds.array import scatter_set, xp
 from jaxbounds.certificates.ellipsoid import Diagonal, Ellipsoid, Shape, interval
 from jaxbounds.certificates.ledger import Ledger
@@ -39,8 +40,7 @@ class Pass(Method):
     flat = False
 
     def check(self, problem):
-        if not isinstance(self.cg_steps, int) or self.cg_steps < 1:
-            raise ValueError(f"cg_steps must be a positive integer, got {self.cg_steps!r}")
+        as_whole(self.cg_steps, "cg_steps", 1)
         need_smooth(problem, "Pass")
         if problem.penalty.strong_convexity is None:
             raise ValueError(

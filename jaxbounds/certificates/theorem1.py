@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Literal
 
+from jaxbounds.arguments import as_choice
 from jaxbounds.certificates.four_point import region
 from jaxbounds.certificates.ledger import Ledger
 from jaxbounds.certificates.region import Method
@@ -30,8 +31,7 @@ class Theorem1(Method):
     case: Literal["i", "ii", "iii"] | None = static(default=None)
 
     def check(self, problem):
-        if self.case not in (None, "i", "ii", "iii"):
-            raise ValueError(f'case must be "i", "ii", "iii" or None, got {self.case!r}')
+        as_choice(self.case, "case", ("i", "ii", "iii", None))
         if self.case in ("i", "iii") and problem.loss.smoothness is None:
             raise ValueError(f"case ({self.case}) needs a smooth loss (property A), and {problem.loss.name} is not")
         if self.case in ("ii", "iii") and problem.penalty.strong_convexity is None:

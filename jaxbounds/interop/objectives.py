@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbounds import losses, penalties
+from jaxbounds.messages import brief
 from jaxbounds.penalties import Penalty
 from jaxbounds.problem import Problem
 
@@ -21,12 +22,15 @@ class Objective:
         targets: "signs" if two classes become -1 and +1, "numbers" for regression.
         rescaled: whether the sample weights are rescaled to the sum n.
         counted: whether "balanced" class weights count the rows by their sample weights (since scikit-learn 1.7).
+        several: more than two classes are told apart one against the rest, and the weight of a class counts "all", in
+            every model, or "own", in that of the class alone; None if that is not what the estimator does.
     """
 
     problem: Problem
     targets: Literal["signs", "numbers"] = "numbers"
     rescaled: bool = False
     counted: bool = False
+    several: Literal["all", "own"] | None = None
 
 
 def _epsilon_insensitive(s, y, epsilon):
@@ -97,6 +101,21 @@ def _logistic_regression(estimator: Any) -> Objective:
     return Objective(Problem(losses.logistic(), penalty, scale="sum", intercept=free), "signs", counted=True)
 
 
+def softmax_problem(estimator: Any) -> Problem:
+    """What a LogisticRegression of more than two classes minimises, if there are bounds for it."""
+    name, classes = f"this LogisticRegression has {len(estimator.classes_)} classes", len(estimator.classes_)
+    if estimator.solver == "liblinear" or getattr(estimator, "multi_class", None) == "ovr":
+        raise ValueError(f"{name}, one against the rest; fit a OneVsRestClassifier of a LogisticRegression instead, "
+                         "or use jb.fit_one_vs_rest")  # fmt: skip
+    binary = _logistic_regression(estimator).problem
+    if not getattr(binary.penalty, "quadratic", False) or binary.intercept:
+        what = "an intercept that is not penalised" if binary.intercept else "an L1 penalty"
+        raise ValueError(f"{name}, and minimises the softmax loss with {what}, for which no bound is known; fit it "
+                         "with an L2 penalty and fit_intercept=False (and a column of ones in X), or fit a "
+                         "OneVsRestClassifier of a LogisticRegression, or use jb.fit_one_vs_rest")  # fmt: skip
+    return Problem(losses.softmax(classes), binary.penalty, scale="sum")  # type: ignore[arg-type]
+
+
 def _linear_svc(estimator: Any) -> Objective:
     if estimator.multi_class == "crammer_singer":
         raise ValueError('multi_class="crammer_singer" has another objective; use multi_class="ovr"')
@@ -104,7 +123,7 @@ def _linear_svc(estimator: Any) -> Objective:
     strength = 1.0 / (2.0 * float(estimator.C)) if squared else 1.0 / float(estimator.C)
     penalty = penalty_of(strength, float(estimator.penalty == "l1"), "C=inf")
     loss = losses.squared_hinge() if squared else losses.hinge()
-    return Objective(Problem(loss, penalty, scale="sum"), "signs", counted=True)
+    return Objective(Problem(loss, penalty, scale="sum"), "signs", counted=True, several="own")
 
 
 def _linear_svr(estimator: Any) -> Objective:
@@ -119,7 +138,7 @@ def _ridge(estimator: Any) -> Objective:
 
 
 def _ridge_classifier(estimator: Any) -> Objective:
-    return Objective(_least_squares(estimator, 0.0, "sum").problem, "signs")
+    return Objective(_squared_problem(estimator, 0.0, "sum"), "signs", several="all")
 
 
 def _lasso(estimator: Any) -> Objective:
@@ -131,14 +150,17 @@ def _elastic_net(estimator: Any) -> Objective:
 
 
 def _least_squares(estimator: Any, l1_ratio: float, scale: Any) -> Objective:
-    if estimator.positive:
-        raise ValueError("positive=True constrains the coefficients, which a Problem cannot; use positive=False")
     if np.ndim(estimator.coef_) > 1 and estimator.coef_.shape[0] != 1:
         raise ValueError(f"this {type(estimator).__name__} has {estimator.coef_.shape[0]} targets; fit one estimator "
                          "for each and pass them one by one")  # fmt: skip
+    return Objective(_squared_problem(estimator, l1_ratio, scale), rescaled=scale == "mean")
+
+
+def _squared_problem(estimator: Any, l1_ratio: float, scale: Any) -> Problem:
+    if estimator.positive:
+        raise ValueError("positive=True constrains the coefficients, which a Problem cannot; use positive=False")
     penalty = penalty_of(float(np.squeeze(estimator.alpha)), l1_ratio, "alpha=0")
-    problem = Problem(losses.squared(), penalty, scale=scale, intercept=bool(estimator.fit_intercept))
-    return Objective(problem, rescaled=scale == "mean")
+    return Problem(losses.squared(), penalty, scale=scale, intercept=bool(estimator.fit_intercept))
 
 
 def _huber_regressor(estimator: Any) -> Objective:
@@ -164,19 +186,23 @@ _SGD: dict[str, Callable[[float], tuple[Any, float]]] = {
 def _sgd(estimator: Any) -> Objective:
     name = type(estimator).__name__
     if estimator.loss not in _SGD:
-        raise ValueError(f"this {name} has loss={estimator.loss!r}, which is 0 at w = 0 whatever the data: it has no "
-                         'optimum worth a bound; use loss="hinge"')  # fmt: skip
+        raise ValueError(f"this {name} has loss={brief(estimator.loss)}, which is 0 at w = 0 whatever the data: it has "
+                         'no optimum worth a bound; use loss="hinge"')  # fmt: skip
     loss, times = _SGD[estimator.loss](float(estimator.epsilon))
     if loss.smoothness is None and estimator.fit_intercept:
-        raise ValueError(f"this {name} has loss={estimator.loss!r}, which is not smooth, and an intercept that is not "
-                         'penalised; no bound is known for the two together: use loss="squared_hinge" or '
-                         '"modified_huber" ("squared_epsilon_insensitive" or "huber" for regression), or '
-                         "fit_intercept=False with a column of ones in X")  # fmt: skip
+        smooth = '"squared_hinge" or "modified_huber" (a smoothed hinge)'
+        if not hasattr(estimator, "classes_"):
+            smooth = '"squared_epsilon_insensitive" or "huber"'
+        raise ValueError(f"this {name} has loss={brief(estimator.loss)}, which is not smooth, and an intercept that is "
+                         "not penalised; no bound is known for the two together: fit with fit_intercept=False and a "
+                         f"column of ones in X (a penalised intercept), or with loss={smooth}")  # fmt: skip
     l1_ratio = {"l2": 0.0, "l1": 1.0, "elasticnet": float(estimator.l1_ratio or 0.0)}.get(estimator.penalty, 0.0)
     strength = 0.0 if estimator.penalty is None else float(estimator.alpha) / times
     penalty = penalty_of(strength, l1_ratio, "penalty=None or alpha=0")
     problem = Problem(loss, penalty, scale="mean", intercept=bool(estimator.fit_intercept))
-    return Objective(problem, "signs" if hasattr(estimator, "classes_") else "numbers")
+    if not hasattr(estimator, "classes_"):
+        return Objective(problem)
+    return Objective(problem, "signs", several="own")
 
 
 OBJECTIVES: dict[str, Callable[[Any], Objective]] = {
@@ -191,22 +217,26 @@ OBJECTIVES: dict[str, Callable[[Any], Objective]] = {
     "SGDClassifier": _sgd,
     "SGDRegressor": _sgd,
 }
-_KERNEL = "it has an intercept that is not penalised and a loss that is not smooth; no bound is known for the two"
+_KERNEL = (
+    "it has an intercept that is not penalised and a loss that is not smooth; no bound is known for the two, even with "
+    'kernel="linear"'
+)
 REASONS = {
     "GridSearchCV": "pass its best_estimator_",
     "RandomizedSearchCV": "pass its best_estimator_",
     "HalvingGridSearchCV": "pass its best_estimator_",
     "HalvingRandomSearchCV": "pass its best_estimator_",
     "TransformedTargetRegressor": "transform y yourself and fit its regressor",
-    "OneVsRestClassifier": "pass its estimators_ one by one, each with y = (y == its class)",
+    "OneVsOneClassifier": "its votes have no bound; fit a OneVsRestClassifier or use jb.fit_one_vs_rest",
     "CalibratedClassifierCV": "pass the classifier that it calibrates",
     "LogisticRegressionCV": "fit a LogisticRegression with the C (and l1_ratio) it chose",
     "RidgeCV": "fit a Ridge with the alpha it chose",
     "RidgeClassifierCV": "fit a RidgeClassifier with the alpha it chose",
     "LassoCV": "fit a Lasso with the alpha it chose",
     "ElasticNetCV": "fit an ElasticNet with the alpha and l1_ratio it chose",
-    "SVC": f'{_KERNEL}, even with kernel="linear"; fit a LinearSVC',
-    "SVR": f'{_KERNEL}, even with kernel="linear"; fit a LinearSVR',
+    "SVC": f"{_KERNEL}; fit a LinearSVC, which penalises its intercept like the coefficient of a column of ones, or "
+    "use jb.fit with jb.losses.smoothed_hinge and intercept=True",
+    "SVR": f"{_KERNEL}; fit a LinearSVR, which penalises its intercept like the coefficient of a column of ones",
     "NuSVC": "its objective has no penalty of fixed strength; fit a LinearSVC",
     "NuSVR": "its objective has no penalty of fixed strength; fit a LinearSVR",
     "Perceptron": "it has no penalty; fit an SGDClassifier or a LinearSVC",

@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from jaxbounds.messages import brief
+
 Steps = list[tuple[str, np.ndarray]]
 
 _SUPPORTED = "StandardScaler, MinMaxScaler, MaxAbsScaler, RobustScaler"
@@ -79,11 +81,11 @@ def scaling(transformers: list[tuple[str, Any]]) -> Steps:
         if translate is None:
             why = _WHY.get(kind.__name__, "it is not known here")
             raise ValueError(
-                f"estimator: the step {step!r} of the pipeline is a {kind.__name__}, through which changes cannot be "
-                f"followed: {why}; supported are {_SUPPORTED}. Transform X with the first steps, "
+                f"estimator: the step {brief(step)} of the pipeline is a {kind.__name__}, through which changes cannot "
+                f"be followed: {why}; supported are {_SUPPORTED}. Transform X with the first steps, "
                 "pipeline[:-1].transform(X), and pass the last one, pipeline[-1]; changes are then of transformed data"
             )
         if not hasattr(transformer, "n_features_in_") and kind.__name__ != "FunctionTransformer":
-            raise ValueError(f"estimator: the step {step!r} of this Pipeline is not fitted; call fit(X, y) first")
+            raise ValueError(f"estimator: the step {brief(step)} of this Pipeline is not fitted; call fit(X, y) first")
         steps += translate(transformer)
     return [(name, np.asarray(vector, np.float64)) for name, vector in steps]

@@ -11,14 +11,20 @@ import scipy.sparse as sp
 from jaxbounds.array import put
 from jaxbounds.host import host_matrix
 from jaxbounds.inputs import Inputs
-from jaxbounds.interop.objectives import OBJECTIVES, REASONS, Objective
+from jaxbounds.interop.objectives import OBJECTIVES, REASONS, Objective, softmax_problem
 from jaxbounds.interop.scalers import scaling
 from jaxbounds.matrix import Matrix, as_matrix
+from jaxbounds.messages import cut, few
 from jaxbounds.model import Data, Model, best_intercept, remember
-from jaxbounds.problem import as_sample_weight, as_targets, as_vector, first_bad
+from jaxbounds.multinomial import remember_multinomial
+from jaxbounds.one_vs_rest import OneVsRest
+from jaxbounds.problem import Problem, as_sample_weight, as_targets, as_vector, first_bad
 from jaxbounds.pytree import in_float64
 from jaxbounds.solvers.fit import fit
 from jaxbounds.status import Status
+from jaxbounds.storage import equal
+
+_REMEDY = "fit a OneVsRestClassifier of it, or use jb.fit_one_vs_rest"
 
 
 @in_float64
@@ -60,22 +66,29 @@ def from_sklearn(estimator: Any, X, y, sample_weight=None) -> Model:
     If it was fitted on a data frame, changes may name columns, `jb.set_columns(["age"], ...)`, and frames are read by
     name. If its classes are text, so may be the new labels of a change; `labels` still answers +1, -1 and 0.
 
+    Of more than two classes those that are one against the rest become an `OneVsRest`: LinearSVC, RidgeClassifier,
+    SGDClassifier, and OneVsRestClassifier of anything above that has two classes, with or without scalers. Targets and
+    labels are then positions in classes_. LogisticRegression minimises the softmax loss instead, C P(w) with
+    P = sum_i c_i log sum_k exp(s_ik - s_iy) + ||W||^2/(2C): with an L2 penalty and fit_intercept=False it becomes a
+    `MultinomialModel`; with a free intercept no bound is known.
+
     Args:
         estimator: a fitted LogisticRegression, LinearSVC, LinearSVR, Ridge, RidgeClassifier, HuberRegressor, Lasso,
-            ElasticNet, SGDClassifier or SGDRegressor (not a subclass of one), a BoundedClassifier or BoundedRegressor
-            of `jaxbounds.sklearn`, or a pipeline of scalers and one of them.
+            ElasticNet, SGDClassifier, SGDRegressor or OneVsRestClassifier (not a subclass of one), a BoundedClassifier
+            or BoundedRegressor of `jaxbounds.sklearn`, or a pipeline of scalers and one of them.
         X: (n, d) the data it was fitted on, of any kind that `fit` takes, or a data frame; float32 stays float32.
         y: (n,) the targets it was fitted on, in its own labels: classes_[0] becomes -1, classes_[1] becomes +1.
         sample_weight: (n,) the positive weights it was fitted with, None if it had none.
 
     Returns:
-        Model with the estimator's coefficients, in the dtype of the data.
+        Model with the estimator's coefficients, in the dtype of the data; OneVsRest or MultinomialModel for more than
+        two classes.
 
     Raises:
         TypeError: another kind of estimator; the message says what to pass instead.
         ValueError: the estimator is not fitted, an option has no exact translation (no penalty, positive=True,
-            several classes or targets, a loss with a kink and a free intercept, a step that is not a scaler), or the
-            data do not fit it.
+            several targets, softmax with a free intercept, a loss with a kink and a free intercept, a step that is not
+            a scaler), or the data do not fit it.
         ImportError: scikit-learn is not installed.
 
     Example:
@@ -95,64 +108,132 @@ def from_sklearn(estimator: Any, X, y, sample_weight=None) -> Model:
     first, estimator = _last_step(estimator)
     if type(estimator).__module__ == "jaxbounds.sklearn":
         return _of_bounded(estimator, whole, first)
-    objective = _translation(estimator)(estimator)
+    if _is_sklearns(estimator, "OneVsRestClassifier"):
+        return _of_one_vs_rest(estimator, whole, first, X, y, sample_weight)
+    translate = _translation(estimator)
+    several = len(getattr(estimator, "classes_", ())) > 2
+    if several and _is_sklearns(estimator, "LogisticRegression"):
+        return _of_softmax(estimator, whole, first, X, y, sample_weight)
+    objective = translate(estimator)
     problem, kind = objective.problem, type(estimator).__name__
+    if several and objective.several is None:
+        raise ValueError(f"estimator: this {kind} has {len(estimator.classes_)} classes, which it does not tell apart "
+                         f"one against the rest; {_REMEDY}")  # fmt: skip
     steps, width = scaling(first), as_matrix(X).shape[1]
-    coef = estimator.coef_.toarray() if sp.issparse(estimator.coef_) else np.asarray(estimator.coef_)
-    if coef.size != width:
-        raise ValueError(
-            f"X has {width} columns, but this {kind} was fitted on {coef.size}; pass the X it was fitted on"
-        )
+    coef = _coefficients(estimator, len(estimator.classes_) if several else 1, width)
     names = getattr(whole, "feature_names_in_", None)
     X = _in_order(X, names)
     matrix = as_matrix(whole[:-1].transform(X) if first else X)
-    n = matrix.shape[0]
-    w, constant = as_vector(coef.ravel(), width, "estimator.coef_"), None
+    n, constant = matrix.shape[0], None
     if estimator.fit_intercept and not problem.intercept:
         constant = float(estimator.intercept_scaling)
-        matrix, w = _with_constant(matrix, constant), np.append(w, np.ravel(estimator.intercept_)[0] / constant)
+        matrix = _with_constant(matrix, constant)
+        coef = np.column_stack([coef, np.broadcast_to(estimator.intercept_, len(coef)) / constant])
     weight = as_sample_weight(sample_weight, n)
-    classes = getattr(estimator, "classes_", None)
     if objective.targets == "signs":
-        y, weight = _labels(estimator, y, weight, sample_weight, objective)
+        code = _codes(estimator, y, n)
+        factor = _class_weights(estimator, y, sample_weight, objective.counted)
+        positive = range(len(factor)) if several else (1,)
+        each = [_against_rest(code, k, factor, several and objective.several == "own") for k in positive]
+        each = [(sign, as_sample_weight(weight * of_row, n, "sample_weight times class_weight"))
+                for sign, of_row in each]  # fmt: skip
     else:
-        y = as_targets(problem.loss, y, n)
-    if objective.rescaled:
-        weight = weight * (n / np.sum(weight))
+        weight = weight * (n / np.sum(weight)) if objective.rescaled else weight
+        each = [(as_targets(problem.loss, y, n), weight)]
+    models = [_kept(estimator, problem, matrix, w, *parts) for w, parts in zip(coef, each, strict=True)]
+    return _reading(models, steps, width, constant, names, getattr(estimator, "classes_", None))
+
+
+def _kept(estimator: Any, problem: Problem, matrix: Matrix, w, y, weight) -> Model:
+    """The model at an estimator's coefficients."""
     data, w = put(Data(matrix, y, weight)), w.astype(matrix.dtype)
     b = best_intercept(problem, data, w)
     if problem.loss.smoothness is None:
         alpha = fit(problem, matrix, y, sample_weight=weight).alpha
     else:
         alpha = problem.loss.dual(problem.loss.coordinate(host_matrix(matrix).matvec(w.astype(np.float64)) + b, y), y)
-    model = remember(problem, data, w, alpha, status=_status(estimator), n_steps=_n_steps(estimator), b=b)
-    return _reading(model, steps, width, constant, names, classes)
+    return remember(problem, data, w, alpha, status=_status(estimator), n_steps=_n_steps(estimator), b=b)
 
 
-def _reading(model: Model, steps, width: int, constant, names, classes) -> Model:
-    """The model that reads rows and changes as the estimator's user writes them."""
+def _reading(models: list[Any], steps, width: int, constant, names, classes) -> Any:
+    """The model, or OneVsRest of several, that reads rows and changes as the estimator's user writes them."""
     words = None if classes is None or not all(isinstance(c, str) for c in classes) else tuple(map(str, classes))
-    if not steps and constant is None and names is None and words is None:
-        return model
-    inputs = Inputs(tuple(vector for _, vector in steps), tuple(name for name, _ in steps), width, constant,
-                    None if names is None else tuple(map(str, names)), words)  # fmt: skip
-    return replace(model, inputs=put(inputs))
+    if steps or constant is not None or names is not None or words is not None:
+        inputs = Inputs(tuple(vector for _, vector in steps), tuple(name for name, _ in steps), width, constant,
+                        None if names is None else tuple(map(str, names)), words)  # fmt: skip
+        inputs = put(inputs)
+        models = [replace(model, inputs=inputs) for model in models]
+    return models[0] if len(models) == 1 else OneVsRest(tuple(models))
+
+
+def _of_softmax(estimator: Any, whole: Any, first, X, y, sample_weight) -> Any:
+    """The model of a LogisticRegression of more than two classes."""
+    problem, names = softmax_problem(estimator), getattr(whole, "feature_names_in_", None)
+    steps, d = scaling(first), as_matrix(X).shape[1]
+    coef = _coefficients(estimator, len(estimator.classes_), d)
+    X = _in_order(X, names)
+    matrix = as_matrix(whole[:-1].transform(X) if first else X)
+    n = matrix.shape[0]
+    code = _codes(estimator, y, n)
+    factor = _class_weights(estimator, y, sample_weight, True)
+    weight = as_sample_weight(sample_weight, n) * factor[code]
+    data = put(Data(matrix, code.astype(np.float64), as_sample_weight(weight, n, "sample_weight times class_weight")))
+    w = put(coef.astype(matrix.dtype))
+    model = remember_multinomial(problem, data, w, _status(estimator), _n_steps(estimator))
+    return _reading([model], steps, d, None, names, estimator.classes_)
+
+
+def _of_one_vs_rest(estimator: Any, whole: Any, first, X, y, sample_weight) -> Any:
+    """The models of the binary estimators that a OneVsRestClassifier has fitted."""
+    if not hasattr(estimator, "estimators_"):
+        raise ValueError("estimator: this OneVsRestClassifier is not fitted; call fit(X, y) first")
+    if estimator.multilabel_:
+        raise ValueError("estimator: this OneVsRestClassifier has several labels a row; pass its estimators_ one by "
+                         "one")  # fmt: skip
+    for k, one in enumerate(estimator.estimators_):
+        if type(one).__name__ == "_ConstantPredictor":
+            raise ValueError(f"estimator: class {cut(str(estimator.classes_[k]))} holds all rows or none, so that "
+                             "nothing was fitted for it; fit on data of every class")  # fmt: skip
+        if not hasattr(one, "classes_"):
+            raise ValueError("estimator: this OneVsRestClassifier has regressors, whose targets are 0 and 1; a class "
+                             "and the rest are -1 and +1 here: fit it with a classifier")  # fmt: skip
+    names, steps, width = getattr(whole, "feature_names_in_", None), scaling(first), as_matrix(X).shape[1]
+    X = _in_order(X, names)
+    rows = whole[:-1].transform(X) if first else X
+    code = _codes(estimator, y, as_matrix(rows).shape[0])
+    positive = range(1, 2) if len(estimator.estimators_) == 1 else range(len(estimator.classes_))
+    models = [from_sklearn(one, rows, (code == k).astype(int), sample_weight)
+              for k, one in zip(positive, estimator.estimators_, strict=True)]  # fmt: skip
+    own = models[0].inputs
+    if own is not None:
+        steps = steps + list(zip(own.steps, own.vectors, strict=True))
+        names = own.names if names is None else names
+    models = [replace(model, data=_same_matrix(model.data, models[0].data)) for model in models]
+    return _reading(models, steps, width, None if own is None else own.constant, names, estimator.classes_)
+
+
+def _same_matrix(data: Any, first: Any) -> Data:
+    """The data with the matrix of others where it is the same."""
+    return replace(data, matrix=first.matrix) if equal(data.matrix, first.matrix) else data
 
 
 def _of_bounded(estimator: Any, whole: Any, first) -> Model:
     """The model that a BoundedClassifier or BoundedRegressor holds already."""
     models = getattr(estimator, "models_", ())
-    if len(models) != 1:
-        what = f"has {len(models)} models, one for each class: take them from models_" if models else "is not fitted"
-        raise ValueError(f"estimator: this {type(estimator).__name__} {what}")
+    if not models:
+        raise ValueError(f"estimator: this {type(estimator).__name__} is not fitted; call fit(X, y) first")
     names, classes = getattr(whole, "feature_names_in_", None), getattr(estimator, "classes_", None)
-    return _reading(models[0], scaling(first), models[0].w.shape[0], None, names, classes)
+    return _reading(list(models), scaling(first), models[0].w.shape[0], None, names, classes)
+
+
+def _is_sklearns(estimator: Any, name: str) -> bool:
+    kind = type(estimator)
+    return kind.__name__ == name and kind.__module__.startswith("sklearn.")
 
 
 def _last_step(estimator: Any) -> tuple[list[tuple[str, Any]], Any]:
     """(the steps before the last one, the last one) of a pipeline; nothing and itself for any other estimator."""
-    kind = type(estimator)
-    if kind.__name__ != "Pipeline" or not kind.__module__.startswith("sklearn."):
+    if not _is_sklearns(estimator, "Pipeline"):
         return [], estimator
     *first, (_, last) = estimator.steps
     return first, last
@@ -164,7 +245,7 @@ def _in_order(X, names):
         return X
     missing = sorted(set(names) - set(X.columns))
     if missing:
-        raise ValueError(f"X lacks the columns {missing} on which the estimator was fitted")
+        raise ValueError(f"X lacks the columns {few(missing)} on which the estimator was fitted")
     return X[list(names)]
 
 
@@ -188,10 +269,8 @@ def _translation(estimator: Any) -> Callable[[Any], Objective]:
         raise TypeError(f"estimator: a {name} cannot be translated: {reason}; supported are {', '.join(OBJECTIVES)}")
     if kind is estimator or not hasattr(estimator, "coef_"):
         raise ValueError(f"estimator: this {name} is not fitted; call fit(X, y) first")
-    classes = len(getattr(estimator, "classes_", (-1, 1)))
-    if classes != 2:
-        raise ValueError(f"estimator: this {name} has {classes} classes, and only two are supported yet; "
-                         "fit one estimator for each class against the rest")  # fmt: skip
+    if len(getattr(estimator, "classes_", (-1, 1))) < 2:
+        raise ValueError(f"estimator: this {name} has one class, and only two or more can be told apart; fit on more")
     return translate
 
 
@@ -203,23 +282,43 @@ def _with_constant(matrix: Matrix, value: float) -> Matrix:
     return as_matrix(sp.hstack([values, column], format="csr") if sp.issparse(values) else np.hstack([values, column]))
 
 
-def _labels(estimator: Any, y, weight, sample_weight, objective: Objective):
-    """Labels -1/+1, and the sample weights times the class weights."""
+def _coefficients(estimator: Any, count: int, width: int) -> np.ndarray:
+    """coef_ as an array (count, width)."""
+    coef = estimator.coef_.toarray() if sp.issparse(estimator.coef_) else np.asarray(estimator.coef_)
+    coef, kind = coef.reshape(count, -1), type(estimator).__name__
+    if coef.shape[1] != width:
+        raise ValueError(f"X has {width} columns, but this {kind} was fitted on {coef.shape[1]}; pass the X it was "
+                         "fitted on")  # fmt: skip
+    return np.stack([as_vector(row, width, "estimator.coef_") for row in coef])
+
+
+def _codes(estimator: Any, y, n: int) -> np.ndarray:
+    """The number in classes_ of each label."""
     classes, y = np.asarray(estimator.classes_), np.asarray(y)
-    positive = y == classes[1]
-    what = f"is not one of the estimator's classes {classes.tolist()}"
-    first_bad(~(positive | (y == classes[0])), y, "y", what, "pass the y it was fitted on")
-    sign = as_vector(np.where(positive, 1.0, -1.0), weight.shape[0], "y")
+    if y.shape != (n,):
+        raise ValueError(f"y must have shape ({n},), got {y.shape}")
+    found = np.stack([y == label for label in classes], axis=1)
+    what = f"is not one of the estimator's classes {few(classes.tolist())}"
+    first_bad(~found.any(axis=1), y, "y", what, "pass the y it was fitted on")
+    return found.argmax(axis=1)
+
+
+def _class_weights(estimator: Any, y, sample_weight, counted: bool) -> np.ndarray:
+    """The weight of each class; `counted` as in `Objective`."""
+    classes = np.asarray(estimator.classes_)
     if estimator.class_weight is None:
-        return sign, weight
+        return np.ones(len(classes))
     try:
         from sklearn.utils.class_weight import compute_class_weight
     except ImportError as error:
         raise ImportError(
             "from_sklearn needs scikit-learn, which is not installed: pip install 'jaxbounds[data]'"
         ) from error
-    counted = objective.counted and "sample_weight" in inspect.signature(compute_class_weight).parameters
+    counted = counted and "sample_weight" in inspect.signature(compute_class_weight).parameters
     options: dict[str, Any] = {"sample_weight": sample_weight} if counted else {}
-    factor = compute_class_weight(estimator.class_weight, classes=classes, y=y, **options)
-    weight = weight * np.where(positive, factor[1], factor[0])
-    return sign, as_sample_weight(weight, weight.shape[0], "sample_weight times class_weight")
+    return compute_class_weight(estimator.class_weight, classes=classes, y=np.asarray(y), **options)
+
+
+def _against_rest(code: np.ndarray, k: int, factor: np.ndarray, own: bool):
+    """(+1 for class k and -1 for all others, the class weight of each row); `own`: that of class k alone counts."""
+    return np.where(code == k, 1.0, -1.0), np.where(code == k, factor[k], 1.0) if own else factor[code]

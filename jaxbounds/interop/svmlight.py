@@ -7,6 +7,7 @@ from typing import Any, cast
 import numpy as np
 import scipy.sparse
 
+from jaxbounds.arguments import as_choice, as_path, as_whole
 from jaxbounds.storage import pack, unpack, write_atomically
 
 _RACE = 2_000_000_000  # nanoseconds: a file this young may change once more without its time stamp telling
@@ -50,14 +51,16 @@ def load_svmlight(
 
     Source: the format of SVMlight (Joachims 1999) and LIBSVM (Chang and Lin 2011).
     """
-    path = os.fspath(path)
+    path = as_path(path)
+    n_features = None if n_features is None else as_whole(n_features, "n_features", 1, none="for the largest index")
+    if not isinstance(zero_based, bool):
+        as_choice(zero_based, "zero_based", ("auto", True, False))
     if cache is False:
         return _read(path, n_features, zero_based)
-    kept = path + ".npz" if cache is True else os.fspath(cast(Any, cache))
+    kept = path + ".npz" if cache is True else as_path(cast(Any, cache), "cache")
     source = os.stat(path)
     key: dict[str, Any] = {"size": source.st_size, "time": source.st_mtime_ns}
-    key["n_features"] = None if n_features is None else int(n_features)
-    key["zero_based"] = zero_based if isinstance(zero_based, str) else bool(zero_based)
+    key |= {"n_features": n_features, "zero_based": zero_based}
     found = _cached(kept, key)
     if found is not None:
         return found

@@ -7,6 +7,7 @@ import numpy as np
 
 from jaxbounds.array import put
 from jaxbounds.host import HostMatrix
+from jaxbounds.inputs import Inputs
 from jaxbounds.kinds import Change
 from jaxbounds.matrix import Dense, Sparse, as_matrix
 from jaxbounds.model import Model
@@ -14,7 +15,8 @@ from jaxbounds.monitoring.rebuilt import Rebuilt, host_data
 from jaxbounds.monitoring.watch import Watch
 from jaxbounds.penalties import Penalty
 from jaxbounds.problem import Problem, as_sample_weight, as_targets, as_vector
-from jaxbounds.storage import Reader, check_model, encode, has_functions
+from jaxbounds.storage import Reader, encode, has_functions
+from jaxbounds.stored import check_model
 
 _TABLE = ("target", "weight", "w", "alpha")
 
@@ -27,6 +29,7 @@ class Saved:
     table: Rebuilt
     numbers: np.ndarray
     watch: Watch
+    inputs: Inputs | None
     next: int
     number: int
     retrain: bool
@@ -51,6 +54,7 @@ def described(saved: Saved) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         "X_watch": None if watch.X is None else encode(as_matrix(watch.X.values), "X_watch", arrays),
         "labels": encode(watch.labels, "labels", arrays),
         "reach": watch.reach,
+        "inputs": encode(saved.inputs, "inputs", arrays),
     }
     if has_functions(content["penalty"]):
         if table.problem.penalty is not saved.model.problem.penalty:
@@ -98,6 +102,11 @@ def restored(content: dict[str, Any], arrays: dict[str, np.ndarray], problem: Pr
     rising = numbers.shape == (n,) and numbers.dtype == np.int64 and (np.diff(numbers, prepend=-1) > 0).all()
     if not rising or numbers[-1] >= following:
         raise ValueError("holds impossible row numbers")
+    inputs = reader.decode(content.get("inputs"))  # files of earlier versions have none
+    if inputs is not None:
+        if not isinstance(inputs, Inputs):
+            raise ValueError("holds no inputs")
+        inputs.check(d)
     kept = replace(model.problem, penalty=penalty)
     now = Rebuilt(kept, X, count=int(content["count"]), gone_sq=float(content["gone_sq"]), **table)
     watch = Watch(content["theta"], None)
@@ -107,11 +116,10 @@ def restored(content: dict[str, Any], arrays: dict[str, np.ndarray], problem: Pr
         if rows.shape != (labels.shape[0], d):
             raise ValueError("holds X_watch of another shape")
         watch = Watch(content["theta"], HostMatrix(rows), labels, float(content["reach"]))
-    if set(arrays) != reader.used:
-        raise ValueError(f"holds unknown arrays: {', '.join(sorted(set(arrays) - reader.used))}")
+    reader.check_all_used()
     return Saved(
-        model, now, numbers, watch, following, int(content["number"]), content["retrain"], content["identity"],
-        content["logged"], content["trail"],
+        model, now, numbers, watch, put(inputs), following, int(content["number"]), content["retrain"],
+        content["identity"], content["logged"], content["trail"],
     )  # fmt: skip
 
 

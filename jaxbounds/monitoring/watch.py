@@ -9,8 +9,7 @@ from jaxbounds.bounds import bound
 from jaxbounds.certificates import Curvature
 from jaxbounds.changes import set_penalty
 from jaxbounds.display import shown
-from jaxbounds.host import HostMatrix, matrix_of
-from jaxbounds.matrix import as_matrix
+from jaxbounds.host import HostMatrix
 from jaxbounds.model import Model
 from jaxbounds.monitoring.committed import Committed
 from jaxbounds.problem import as_number
@@ -112,9 +111,7 @@ class Watch:
             return Watch(theta, None)
         if not model.problem.loss.classification:
             raise ValueError(f"X_watch is about labels, and the loss {model.problem.loss.name} has none; use theta")
-        matrix: Any = matrix_of(as_matrix(X_watch, "X_watch"), True)
-        if matrix.shape[1] != model.w.shape[0]:
-            raise ValueError(f"X_watch must have {model.w.shape[0]} columns like the data, got {matrix.shape[1]}")
+        matrix: Any = model.rows_like(X_watch, True, "X_watch")
         return Watch(theta, matrix).deployed(model)
 
     def deployed(self, model: Model) -> "Watch":

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from jaxbounds.arguments import as_flag, as_whole
 from jaxbounds.interfaces import Loss
 from jaxbounds.pytree import pytree, static
 from jaxbounds.solvers.base import Solver
@@ -94,6 +95,9 @@ class DualCoordinate(Solver):
 
     def check(self, problem: Any) -> None:
         """Raise unless the penalty is strongly convex and there is no intercept."""
+        as_whole(self.epochs, "epochs", 0)
+        as_whole(self.max_cg, "max_cg", 1)
+        as_flag(self.polish, "polish")
         if getattr(problem, "intercept", False):
             raise ValueError(
                 "DualCoordinate cannot train an unpenalised intercept: its steps would leave sum_i c_i t_i = 0; use "

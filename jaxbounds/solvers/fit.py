@@ -11,11 +11,12 @@ import numpy as np
 import scipy.sparse as sp
 from jax import lax
 
+from jaxbounds.arguments import as_positive, as_whole, check_callback
 from jaxbounds.array import carry, everywhere, is_spread, on_host, put, to_host
-from jaxbounds.classes import ClassModel
+from jaxbounds.classes import ClassModel, not_a_model
 from jaxbounds.edit import bucket, prepare
 from jaxbounds.inputs import read
-from jaxbounds.kinds import Change
+from jaxbounds.kinds import Change, check_change
 from jaxbounds.matrix import Dense, Matrix, as_matrix
 from jaxbounds.model import Data, Model, best_intercept, remember
 from jaxbounds.penalties import Penalty
@@ -151,6 +152,9 @@ def refit(model: Model, change: Change, **options) -> Model:
     """
     if isinstance(model, ClassModel):
         return model.refit(change, **options)
+    if not isinstance(model, Model):
+        raise TypeError(not_a_model(model))
+    check_change(change)
     if is_traced(model, change, options, jnp.zeros(())):  # the last: where jax is tracing, constants are tracers too
         raise TypeError("refit puts the new data together on the host and cannot be used inside jit, vmap or grad; "
                         "call it outside, or fit on the new data")  # fmt: skip
@@ -188,12 +192,10 @@ def _check_intercept(problem: Problem) -> None:
 
 
 def _check_options(tol, max_steps, callback) -> None:
-    if not (np.ndim(tol) == 0 and np.asarray(tol).dtype.kind in "iuf" and np.isfinite(tol) and tol > 0):
-        raise ValueError(f"tol must be a positive number, got {tol!r}")
-    if max_steps is not None and not (np.asarray(max_steps).dtype.kind in "iu" and max_steps >= 0):
-        raise ValueError(f"max_steps must be a whole number of steps or None, got {max_steps!r}")
-    if callback is not None and not callable(callback):
-        raise TypeError(f"callback must be a function of one dict, got {callback!r}")
+    as_positive(tol, "tol")
+    if max_steps is not None:
+        as_whole(max_steps, "max_steps", 0, 2**31 - 1, none="for the default")
+    check_callback(callback)
 
 
 def _check_parameters(penalty: Penalty, d: int) -> None:

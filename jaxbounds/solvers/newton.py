@@ -5,6 +5,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from jaxbounds.arguments import as_whole
 from jaxbounds.pytree import pytree, static
 from jaxbounds.solvers.base import Solver, require_smooth
 from jaxbounds.solvers.common import (
@@ -69,6 +70,7 @@ class NewtonCG(Solver):
 
     def check(self, problem: Any) -> None:
         """Raise unless the loss is differentiable and the penalty smooth and strongly convex."""
+        as_whole(self.max_cg, "max_cg", 1)
         loss, penalty = problem.loss, problem.penalty
         require_smooth(self, loss)
         if not penalty.smooth or penalty.strong_convexity is None:

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from jaxbounds.arguments import as_whole
 from jaxbounds.pytree import pytree, static
 from jaxbounds.solvers.base import Solver, require_smooth
 from jaxbounds.solvers.common import Progress, Solution, Task, primal_point
@@ -64,11 +65,10 @@ class Optax(Solver):
         loss, penalty = problem.loss, problem.penalty
         if not (hasattr(self.transformation, "init") and hasattr(self.transformation, "update")):
             raise TypeError(
-                "Optax needs an optax.GradientTransformation, such as optax.lbfgs(); got "
+                "transformation must be an optax.GradientTransformation, such as optax.lbfgs(); got "
                 f"{type(self.transformation).__name__}"
             )
-        if not isinstance(self.updates, int) or self.updates < 1:
-            raise ValueError(f"Optax needs a positive whole number of updates, got {self.updates!r}")
+        as_whole(self.updates, "updates", 1)
         require_smooth(self, loss)
         if not penalty.smooth:
             raise ValueError(f"Optax needs a smooth penalty, and {penalty.name} is not; use ProximalGradient")

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from jaxbounds.arguments import as_whole
 from jaxbounds.pytree import pytree, static
 from jaxbounds.solvers.base import Solver, require_smooth
 from jaxbounds.solvers.common import (
@@ -160,6 +161,8 @@ class ProximalGradient(Solver):
 
     def check(self, problem: Any) -> None:
         """Raise unless the loss is differentiable."""
+        as_whole(self.max_cg, "max_cg", 1)
+        as_whole(self.max_inner, "max_inner", 1)
         require_smooth(self, problem.loss)
 
     def init(self, task: Task, w0, alpha0) -> _State:
