@@ -13,7 +13,7 @@ import sys
 from _record import HERE, RESULTS
 
 ORDER = ("paper", "tightness", "questions", "labels", "cases", "sweeps", "left_out", "scaling", "products", "training",
-         "mutation")  # fmt: skip
+         "soundness", "long_stream", "mutation")  # fmt: skip
 TARGET = HERE / "RESULTS.md"
 INTRODUCTION = """# Measured
 

@@ -53,7 +53,7 @@ def as_whole(value: Any, name: str, least: int, most: int | None = None, none: s
             pass
     wanted = f"of at least {least}" if most is None else f"between {least} and {most}"
     if found is None or found < least or (most is not None and found > most):
-        kind = TypeError if found is None else ValueError
+        kind = ValueError if isinstance(value, int | float | np.generic) else TypeError
         raise kind(f"{name} must be a whole number {wanted}{none and f', or None {none}'}, got {brief(value)}")
     return found
 

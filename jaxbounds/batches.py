@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from jaxbounds.arguments import as_flag
 from jaxbounds.array import put, to_host
 from jaxbounds.changes import check_distinct, check_index, set_penalty
-from jaxbounds.classes import not_a_model
+from jaxbounds.classes import ClassModel, not_a_model
 from jaxbounds.host import HostMatrix
 from jaxbounds.kinds import (
     AddColumns,
@@ -198,6 +198,8 @@ def stack(changes, model: Model | None = None) -> Any:
     """
     if isinstance(changes, Change) or not isinstance(changes, Iterable):
         raise TypeError(f"changes must be a sequence of changes, got {type(changes).__name__}")
+    if not isinstance(model, Model | ClassModel | None):
+        raise TypeError(not_a_model(model))
     changes = list(changes)
     if not changes:
         raise ValueError("changes is empty; pass at least one change")

@@ -285,7 +285,7 @@ def _memory(problem: Problem, data: Data, w, b, alpha, ref, unit: float):
         fenchel=up(xp.sum(c * fenchel), n + 4),
         square=down(xp.sum(c * gap_square), n + 4),
         excess=up(xp.sum(excess), d),
-        delta_metric=xp.sum(lam * delta**2),
+        delta_metric=xp.sum((xp.sqrt(lam) * delta) ** 2),
         delta_delta=xp.sum(delta**2),
         delta_w=xp.sum(delta * w),
         w_w=xp.sum(w**2),

@@ -355,7 +355,7 @@ class Monitor:
                 continue  # the snapshot came later
             if content["number"] != self._number + 1:
                 raise ValueError(f"path: the log {self._journal.path} misses push {self._number + 1}")
-            plan = self._plan(reader_of(content, arrays))
+            plan = self._plan(reader_of(content, arrays, self._present.engine.w.shape[0]))
             added = plan.added
             self._commit(plan)
         self._journal.records = self._journal.records[:1]

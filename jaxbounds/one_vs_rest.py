@@ -192,11 +192,11 @@ def fit_one_vs_rest(problem: Problem, X, y, *, classes: int | None = None, **opt
     """
     if not isinstance(problem, Problem):
         raise TypeError(f"problem must be a jb.Problem, got {type(problem).__name__}")
-    problem.check()
-    if not problem.loss.classification:
+    if getattr(problem.loss, "classification", None) is False:
         raise ValueError(
             f"one-vs-rest needs a margin loss, and {problem.loss.name} is not one; use for example jb.losses.logistic"
         )
+    problem.check()
     classes = None if classes is None else as_whole(classes, "classes", 2, none="for the largest number in y plus 1")
     matrix = as_matrix(X)
     y = as_classes(y, matrix.shape[0], classes)

@@ -27,6 +27,9 @@ _INSTEAD = {
 }
 
 
+_RANGE = (1e-260, 1e260)  # of lam: beyond it the metric of lam is not one of float64 numbers
+
+
 def _penalised(name: str, value, instead: str = "l2") -> Any:
     """A parameter that must be positive in every column: a coefficient without penalty has no ball."""
     if not is_traced(value) and np.ndim(value) == 1 and np.asarray(value).dtype.kind in "iuf":
@@ -37,7 +40,17 @@ def _penalised(name: str, value, instead: str = "l2") -> Any:
                 f"coefficient without one (property B is missing there); {_INSTEAD[instead]} (for a column of ones: "
                 "Problem(intercept=True) without that column)"
             )
-    return parameter(name, value, max_ndim=1)
+    checked = parameter(name, value, max_ndim=1)
+    if name == "lam" and not is_traced(value):
+        numbers = np.ravel(np.asarray(checked))
+        bad = np.flatnonzero((numbers < _RANGE[0]) | (numbers > _RANGE[1]))
+        if bad.size:
+            where = f"{name}[{bad[0]}]" if np.ndim(value) else name
+            raise ValueError(
+                f"{where} = {numbers[bad[0]]:g} is not allowed: beside it squares of float64 numbers vanish or "
+                f"overflow, and no bound would hold; choose values from {_RANGE[0]:g} to {_RANGE[1]:g}, and rescale X"
+            )
+    return checked
 
 
 def _sign_interval(w):

@@ -220,7 +220,8 @@ def smoothed_quantile(tau, gamma) -> SmoothedQuantile:
         gamma: length of the quadratic piece, a positive number (or a tracer), in units of the target.
 
     Returns:
-        a loss, a pytree whose leaves tau, rest = 1 - tau and gamma are float64 scalars.
+        a loss, a pytree whose leaves tau, rest = 1 - tau and gamma are float64 scalars. Where 1 - tau rounds, the loss
+        is the one with the rounded slope.
 
     Raises:
         TypeError, ValueError: tau is not between 0 and 1, or gamma is not a positive finite number.

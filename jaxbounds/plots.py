@@ -31,7 +31,7 @@ def _vector(values: Any, name: str, size: int | None = None, positive: bool = Fa
     if not is_real(array.dtype):
         raise TypeError(f"{name} must hold real numbers, got dtype {array.dtype}; convert it with .astype(float)")
     if array.ndim != 1 or not array.size or size not in (None, array.size):
-        raise ValueError(f"{name} must have shape ({size or 'm'},) with at least one entry, got {array.shape}")
+        raise ValueError(f"{name} must have shape ({size or 'm'},) with m > 0, got {array.shape}")
     with np.errstate(over="ignore"):
         array = array.astype(np.float64)
     first_bad(~np.isfinite(array) if finite else np.isnan(array), array, name, "is not finite", "remove or replace it")
@@ -227,7 +227,7 @@ def determination_rate(x: Any, labels: Mapping[str, Any], *, ax: Any = None) -> 
     shares = {}
     for name, found in labels.items():
         if not hasattr(found, "__len__") or len(found) != x.size:
-            raise ValueError(f"labels must have one array for each of the {x.size} x; {brief(name)} has another number")
+            raise ValueError(f"labels must have one array for each of the {x.size} x; {brief(name)} has not")
         shares[name] = [np.mean(as_array(each, f"labels[{brief(name)}]") != 0) for each in found]
     ax = _axes(ax)
     for name, share in shares.items():

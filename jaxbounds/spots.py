@@ -83,7 +83,7 @@ def spots_of(model: Model, changes: Flat, members, each: int) -> Spots:
     part, owner = changes.flat[0], changes.owners[0]
     rows, cols, new = (np.asarray(x) for x in (part.rows, part.cols, part.values))
     real = None
-    if len(owner) == each * changes.count:
+    if _side_by_side(owner, members, each):
         at = slice(int(members[0]) * each, (int(members[-1]) + 1) * each)
         rows, cols, new = (x[at].reshape(count, each) for x in (rows, cols, new))
     else:
@@ -106,6 +106,17 @@ def spots_of(model: Model, changes: Flat, members, each: int) -> Spots:
     if row_twins.at.size and col_twins.at.size:
         valid &= ~_repeat(rows, cols, row_twins)
     return Spots(row_slots, col_slots, new, valid, row_twins, col_twins, each)
+
+
+def _side_by_side(owner, members, each: int) -> bool:
+    """Whether the members are neighbours, and the elements of member m lie exactly at m each, ..., (m + 1) each - 1.
+
+    That there are `each` times as many elements as candidates does not say so: 4 + 3 + 5 = 3 x 4.
+    """
+    first = np.asarray(members) * each
+    if members[-1] - members[0] != len(members) - 1 or first[-1] + each > len(owner):
+        return False
+    return bool((owner[first] == members).all() and (owner[first + each - 1] == members).all())
 
 
 def _within(numbers, size: int) -> bool:

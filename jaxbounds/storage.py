@@ -11,6 +11,7 @@ import dataclasses
 import hashlib
 import io
 import json
+import math
 import os
 import secrets
 import struct
@@ -42,7 +43,10 @@ from jaxbounds.stored import check
 
 VERSION = 1
 PROBLEM = "model.problem"  # where a model's problem is among the arrays
-UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, AssertionError)  # what odd contents lead to
+# what odd contents lead to, the last two in files that are made to exhaust their reader
+UNREADABLE = (
+    ValueError, TypeError, LookupError, AttributeError, AssertionError, ArithmeticError, RecursionError, MemoryError,
+)  # fmt: skip
 _SEAL = b"sha256:"
 _SEAL_SIZE = len(_SEAL) + 64
 _PARTS = (Model, MultinomialModel, Problem, Softmax, Data, Rows, Columns, Totals, Factor, Dense, Inputs)
@@ -94,10 +98,12 @@ class Reader:
 
     Args:
         arrays: by name, as read from a file. problem: the user's own, or None.
+        most: columns that sparse data may have; by default what the arrays hold, for a model has a number for each.
     """
 
-    def __init__(self, arrays: dict[str, np.ndarray], problem: Problem | None = None):
+    def __init__(self, arrays: dict[str, np.ndarray], problem: Problem | None = None, most: int | None = None):
         self.arrays, self.problem, self.used = arrays, problem, set()
+        self.most = sum(array.size for array in arrays.values()) if most is None else most
 
     def decode(self, node: Any) -> Any:
         """The object that `encode` has turned into this node; ValueError for anything else."""
@@ -110,6 +116,8 @@ class Reader:
             case {"tuple": list(items)} if len(node) == 1:
                 return tuple(self.decode(item) for item in items)
             case {"csr": dict(parts), "shape": [int(n), int(d)]} if set(parts) == {"data", "indices", "indptr"}:
+                if d > self.most:  # a few bytes could ask for all memory
+                    raise ValueError(f"holds sparse data of {d} columns, and no file of this size has so many")
                 return _matrix([self.decode(parts[key]) for key in ("data", "indices", "indptr")], (n, d))
             case {"class": "Problem"} if self.problem is not None or has_functions(node):
                 return self._given(node)
@@ -192,7 +200,7 @@ def unpack(file: BinaryIO, kind: str) -> tuple[dict[str, Any], dict[str, np.ndar
         arrays = _members(file)
         header = json.loads(arrays.pop("header").tobytes())
         found, version, content = header["kind"], header["version"], header["content"]
-    except (KeyError, TypeError, ValueError, OSError, zipfile.BadZipFile, NotImplementedError) as error:
+    except (*UNREADABLE, OSError, EOFError, RuntimeError, struct.error, zipfile.BadZipFile) as error:
         raise ValueError(f"is not a file of jaxbounds ({error})") from error
     if version != VERSION or set(header) != {"format", "kind", "version", "content"}:
         raise ValueError(f"has format version {version}, and this library reads version {VERSION}: update jaxbounds")
@@ -204,15 +212,27 @@ def unpack(file: BinaryIO, kind: str) -> tuple[dict[str, Any], dict[str, np.ndar
 def _members(file: BinaryIO) -> dict[str, np.ndarray]:
     arrays = {}
     with zipfile.ZipFile(file) as archive:
-        for member in archive.infolist():
+        members = archive.infolist()
+        if sum(member.file_size for member in members) > file.seek(0, os.SEEK_END):
+            raise ValueError("its members are larger than the file")
+        for member in members:
             if member.compress_type != zipfile.ZIP_STORED or not member.filename.endswith(".npy"):
                 raise ValueError(f"unknown member {member.filename}")
             with archive.open(member) as stream:
-                array = np.lib.format.read_array(stream, allow_pickle=False)
-            if not array.dtype.isnative or array.dtype.kind not in "biuf":
-                raise ValueError(f"{member.filename} has dtype {array.dtype}")
-            arrays[member.filename.removesuffix(".npy")] = array
+                arrays[member.filename.removesuffix(".npy")] = _array(stream, member)
     return arrays
+
+
+def _array(stream: Any, member: zipfile.ZipInfo) -> np.ndarray:
+    """The array of a member; memory is taken only for numbers that are there."""
+    np.lib.format.read_magic(stream)
+    shape, by_column, dtype = np.lib.format.read_array_header_1_0(stream)
+    if not dtype.isnative or dtype.kind not in "biuf":
+        raise ValueError(f"{member.filename} has dtype {dtype}")
+    data = bytearray(stream.read())
+    if len(data) != math.prod(shape) * dtype.itemsize:
+        raise ValueError(f"{member.filename} has shape {shape} and {len(data)} bytes")
+    return np.frombuffer(data, dtype).reshape(shape, order="F" if by_column else "C")
 
 
 def _digest(file: BinaryIO, size: int) -> bytes:

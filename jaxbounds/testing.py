@@ -39,7 +39,7 @@ def check_loss(loss, scores=None, targets=None) -> None:
     Source: the assumptions of Hanada et al. 2016, section 2.
     """
     if not isinstance(loss, Loss):
-        raise TypeError(f"loss must come from jb.losses, got {type(loss).__name__}")
+        raise TypeError(f"check_loss needs a loss from jb.losses, got {type(loss).__name__}")
     _concrete(loss, "check_loss")
     if targets is None:
         by_row = loss.domain_by_row or (loss.defined_by_ref and not loss.classification)
@@ -81,7 +81,7 @@ def check_penalty(penalty, points=None) -> None:
     Source: the assumptions of Hanada et al. 2016, section 2.
     """
     if not isinstance(penalty, Penalty):
-        raise TypeError(f"penalty must come from jb.penalties, got {type(penalty).__name__}")
+        raise TypeError(f"check_penalty needs a penalty from jb.penalties, got {type(penalty).__name__}")
     _concrete(penalty, "check_penalty")
     grid = _grid(penalty, 20.0) if points is None else _points(points, "points")
     size = max([np.size(leaf) for leaf in jax.tree.leaves(penalty) if np.ndim(leaf) == 1], default=1)

@@ -344,6 +344,13 @@ def flag(value):
         yield repr(bad)[:20], bad, REFUSED
 
 
+def flag_or_width(value):
+    """True, False or a positive width."""
+    yield "np.bool_", np.bool_(value), value
+    for bad in (0, -1.0, "yes", "", None, [], [True], np.array([True]), np.nan, np.inf, {}, object(), np.ma.masked):
+        yield repr(bad)[:20], bad, REFUSED
+
+
 def choice(value):
     """One of a few words."""
     for bad in ("", value.upper() + "x", b"error", 0, None, [value], {}, object(), np.nan, np.array([value, value])):

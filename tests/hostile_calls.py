@@ -8,7 +8,7 @@ from functools import cache, partial
 from typing import Any
 
 import numpy as np
-from hostile import choice, flag, function, index, labels, matrix, number, only, vector, weights, whole
+from hostile import choice, flag, flag_or_width, function, index, labels, matrix, number, only, vector, weights, whole
 from sklearn.linear_model import Ridge
 from untrained import model_at
 
@@ -83,6 +83,7 @@ PENALTIES = ([L2, penalties.l2(0.5)], only(0.1, [0.1], [L2, 0.1], ["l2"], [None]
 CALLBACK = (None, function)
 ROWS = (np.array([1, 4, 6]), partial(index, size=N))
 KEEP_N = (True, flag)
+RESOLVE = (False, flag_or_width)
 DATA = {"X": (X, partial(matrix, columns=False)), "y": (Y, labels)}
 FIT = {"sample_weight": (ONES, weights), "tol": (1e-6, number),
     "solver": (None, only(solvers.NewtonCG, "newton", 0, optional=True)), "warm_start": (W, vector),
@@ -131,8 +132,9 @@ CHANGES = {
     "set_penalty": Entry(bounded(jb.set_penalty), {"penalty": PENALTY}),
     "combine": Entry(lambda changes: jb.bound(MODEL, jb.combine(CHANGE, changes)),
         {"changes": (jb.remove_rows([3]), only(jb.set_targets, [CHANGE], MODEL))}),
-    "stack": Entry(lambda changes: jb.bound_each(MODEL, jb.stack(changes)),
-        {"changes": ([CHANGE, jb.remove_rows([3])], only([], [0.1], [None], [CHANGE, "x"], CHANGE, MODEL))}),
+    "stack": Entry(lambda changes, model: jb.bound_each(MODEL, jb.stack(changes, model)),
+        {"model": (MODEL, only(BINARY, jb.Model, W, CHANGE, optional=True)),
+        "changes": ([CHANGE, jb.remove_rows([3])], only([], [0.1], [None], [CHANGE, "x"], CHANGE, MODEL))}),
     "each_row_removed": Entry(lambda **a: jb.bound_each(MODEL, jb.each_row_removed(**(dict(model=MODEL) | a))),
         {"model": MODEL_ONLY, "rows": ROWS, "keep_n": KEEP_N}),
     "each_target_flipped": Entry(lambda **a: jb.bound_each(MODEL, jb.each_target_flipped(**a)),
@@ -159,14 +161,14 @@ QUESTIONS = {
     "EachBounds.labels": Entry(EVERY.labels, TEST),
     "EachBounds.decided": Entry(EVERY.decided, TEST),
     "leave_one_out": Entry(jb.leave_one_out,
-        {"model": MODEL_ONLY, "method": METHOD, "rows": ROWS, "keep_n": KEEP_N, "resolve": (False, flag),
+        {"model": MODEL_ONLY, "method": METHOD, "rows": ROWS, "keep_n": KEEP_N, "resolve": RESOLVE,
         "callback": CALLBACK}),
     "cross_validate": Entry(jb.cross_validate,
         {"model": MODEL_ONLY, "folds": (np.array([0, 0, 1, 1, 2, 2, 0, 1]),
         only(0, 1, N + 1, 2.0, [[0], [0]], [[0, 99]], [[-1]], np.zeros(N), np.zeros(N + 1, int), np.full(N, -2), [[]],
-        True, np.zeros(N, int))), "method": METHOD, "keep_n": KEEP_N, "resolve": (False, flag)}),
+        True, np.zeros(N, int))), "method": METHOD, "keep_n": KEEP_N, "resolve": RESOLVE}),
     "find_label_errors": Entry(jb.find_label_errors,
-        {"model": MODEL_ONLY, "method": METHOD, "rows": ROWS, "keep_n": KEEP_N, "resolve": (False, flag),
+        {"model": MODEL_ONLY, "method": METHOD, "rows": ROWS, "keep_n": KEEP_N, "resolve": RESOLVE,
         "callback": CALLBACK}),
     "find_label_errors, regression": Entry(partial(jb.find_label_errors, LINE),
         {"threshold": (0.5, partial(number, at_least=0.0))}),

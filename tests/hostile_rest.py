@@ -36,6 +36,7 @@ from hostile_calls import (
     X,
     Y,
     rows,
+    several,
 )
 
 import jaxbounds as jb
@@ -144,6 +145,10 @@ FILES = {
         "problem": (None, only(LOGISTIC, MODEL, jb.Problem, optional=True))}),
     "Model.save": Entry(lambda **a: MODEL.save(**(dict(path=FOLDER / "new") | a)),
         {"path": (FOLDER / "new", path_to(FOLDER)), "data": (True, flag)}),
+    "MultinomialModel.save": Entry(lambda **a: several()[0].save(**(dict(path=FOLDER / "new") | a)),
+        {"path": (FOLDER / "new", path_to(FOLDER)), "data": (True, flag)}, trains=True),
+    "OneVsRest.save": Entry(lambda **a: several()[1].save(**(dict(path=FOLDER / "new") | a)),
+        {"path": (FOLDER / "new", path_to(FOLDER)), "data": (True, flag)}, trains=True),
     "load_svmlight": Entry(lambda **a: jb.load_svmlight(**a)[1],
         {"path": (text_file(), path_to(FOLDER)), "n_features": (4, partial(whole, least=3, optional=True)),
         "zero_based": (False, flag), "cache": (False, lambda v: [c for c in flag(v) if not isinstance(c[1], str)])}),

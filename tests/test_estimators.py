@@ -172,7 +172,7 @@ def test_rows_of_weight_zero_are_left_out():
 def test_messages():
     X, y, scores = data()
     classifier = BoundedClassifier().fit(X, y)
-    with pytest.raises(TypeError, match="change must come from jb.set_rows"):
+    with pytest.raises(TypeError, match="change must come from set_rows"):
         classifier.what_if([3])
     with pytest.raises(ValueError, match=r"y_new\[0\] = 'maybe' is not one of the classes \['no', 'yes'\]"):
         classifier.what_if(jb.set_targets([0], ["maybe"]))

@@ -190,7 +190,7 @@ def test_hostile_input():
     X, y, X_test = setting("logistic", rng, n=N)
     model = fit(jb.Problem(jb.losses.logistic(), jb.penalties.l2(0.3)), X, y)
     for top in (0, N + 1, 1.5, True):
-        with pytest.raises(ValueError, match="top must be None or a whole number"):
+        with pytest.raises(ValueError, match="top must be a whole number"):
             jb.influence(model, X_test, top=top)
     with pytest.raises(ValueError, match="is not a row of the data"):
         jb.influence(model, X_test, rows=[N])

@@ -63,7 +63,7 @@ REFUSED = {
     "X is text": (lambda: jb.fit(SVM, X.astype(str), Y), r"X has dtype <U.*X.astype\(float\)"),
     "X is complex": (lambda: jb.fit(SVM, X + 1j, Y), r"X has dtype complex128.*real numbers"),
     "X is None": (lambda: jb.fit(SVM, None, Y), r"X has dtype object"),
-    "X is ragged": (lambda: jb.fit(SVM, [[1.0], [1.0, 2.0]], Y), r"X is ragged.*equally long"),
+    "X is ragged": (lambda: jb.fit(SVM, [[1.0], [1.0, 2.0]], Y), r"X must hold rows.*equally long"),
     "X is masked": (lambda: jb.fit(SVM, np.ma.masked_array(X, X > 1), Y), r"X is a masked array.*filled"),
     "labels 0/1": (lambda: jb.fit(SVM, X, (Y + 1) / 2), r"y must hold labels.*0/1.*convert with 2 \* y - 1"),
     "labels 0/1, integers": (lambda: jb.fit(SVM, X, (Y > 0).astype(int)), r"convert with 2 \* y - 1"),

@@ -263,7 +263,7 @@ def test_answers_of_what_is_watched():
 @pytest.mark.parametrize("arguments, match", [
     ({}, "nothing to watch"), ({"theta": 0.0}, "theta"), ({"theta": np.nan}, "theta"), ({"theta": "1"}, "theta"),
     ({"X_watch": np.ones((2, D + 1))}, "X_watch must have 6 columns"), ({"X_watch": [[np.nan] * D]}, "X_watch"),
-    ({"theta": 1.0, "retrain": 1}, "retrain"), ({"theta": 1.0, "methods": [jb.Cached]}, "method must be"),
+    ({"theta": 1.0, "retrain": 1}, "retrain"), ({"theta": 1.0, "methods": [jb.Cached]}, "methods.0. must be"),
 ])  # fmt: skip
 def test_hostile_arguments(arguments, match):
     with pytest.raises((ValueError, TypeError), match=match):

@@ -4,6 +4,9 @@ Everything that a change does not touch (entries of X, targets, weights, and the
 overwritten with NaN; the scalars of the bound must stay the same to the last bit.
 """
 
+import concurrent.futures
+import functools
+import threading
 import tracemalloc
 from dataclasses import fields, replace
 
@@ -263,3 +266,168 @@ def test_memory_of_a_bound_does_not_grow(sparse):
         peaks.append(np.array(used))
     grown = peaks[1] - peaks[0]
     assert (grown < 16_000).all(), f"bytes at the peak: {peaks[0].tolist()}, then {peaks[1].tolist()}"
+
+
+# ---------------------------------------------------------------- one candidate of a batch
+
+
+EACH = {"Cached": jb.Cached(), "Theorem1": jb.Theorem1(), "Partial": jb.Partial(), "Pass": jb.Pass(),
+        "Curvature": jb.Curvature()}  # fmt: skip
+X_TEST = RNG.normal(size=(3, D))
+
+
+def facts(each, but=None):
+    """All that a batch says, without candidate `but`."""
+    found = [each.gap, each.radius, each.dual_radius, each.status, *parts_of(each.distance), *parts_of(each.scores())]
+    return [np.delete(np.asarray(part), [] if but is None else but, axis=0) for part in found]
+
+
+def parts_of(interval):
+    return interval.lower, interval.upper
+
+
+def same_bits(got, want, what):
+    for a, b in zip(got, want, strict=True):
+        assert a.dtype == b.dtype and a.tobytes() == b.tobytes(), f"{what}: {b!r} became {a!r}"
+
+
+@pytest.mark.parametrize("method", EACH)
+def test_a_huge_candidate_changes_no_other(method):
+    """Values whose squares or products overflow, beside ordinary candidates of every kind: NaN stays where it is."""
+    model = make_model("smoothed_hinge")
+    changes = [change for change, *_ in make_changes("smoothed_hinge", False).values()]
+    for huge in (1e160, 1e300):
+        poisons = [jb.set_elements([3, 5], [0, 1], [huge, -huge]), jb.set_rows([7], np.full((1, D), huge)),
+                   jb.add_rows(np.full((1, D), huge), [1.0]), jb.set_weights([3], [huge])]  # fmt: skip
+        kinds = poisons if method in ("Cached", "Theorem1") else poisons[:1]
+        for poison_ in kinds:
+            fine = jb.bound_each(model, jb.stack([changes[0], *changes]), X_TEST, EACH[method])
+            bad = jb.bound_each(model, jb.stack([poison_, *changes]), X_TEST, EACH[method])
+            same_bits(facts(bad, 0), facts(fine, 0), f"{method}, {huge:g}, {type(poison_).__name__}")
+            for part in facts(bad):
+                assert not np.isnan(part).any(), f"{method}: NaN in {part}"
+
+
+def test_candidates_of_any_sizes_and_batches_give_the_same_bits():
+    """Spots of several sizes in every order: each reads its own elements, whatever lies beside it."""
+    model, rng = make_model("logistic"), np.random.default_rng(1)
+    for sizes in ((4, 3, 5), (3, 5, 4), (1, 2, 3), (7, 1, 1, 3), (2, 2, 2), (8, 3, 1, 4)):
+        changes = [
+            jb.set_elements(rng.permutation(N)[:k], rng.integers(0, D, k), 10.0**i * rng.normal(size=k))
+            for i, k in enumerate(sizes)
+        ]
+        want = facts(jb.bound_each(model, jb.stack(changes), X_TEST))
+        for size in (1, 2, 3):
+            same_bits(facts(jb.bound_each(model, jb.stack(changes), X_TEST, batch_size=size)), want, f"{sizes}, {size}")
+        one = [jb.bound(model, change) for change in changes]
+        np.testing.assert_allclose(want[5], [bounds.distance.upper for bounds in one], rtol=1e-5)
+        np.testing.assert_allclose(want[7], [bounds.scores(X_TEST).upper for bounds in one], rtol=1e-5, atol=1e-9)
+
+
+@pytest.mark.parametrize("method", ["Cached", "Theorem1", "Partial", "Pass", "Curvature"])
+def test_overflow_decides_nothing(method):
+    """Where sums overflow, intervals are infinite, labels open and nothing is screened; no NaN gets out."""
+    model = make_model("squared_hinge")
+    row = np.full((1, D), 1e200)
+    for change in (jb.set_rows([2], row, [1.0]), jb.add_rows(-row, [-1.0]), jb.set_elements([2], [1], [1e308])):
+        bounds = jb.bound(model, change, EACH[method])
+        for interval in (bounds.w(), bounds.alpha(), bounds.scores(X_TEST), bounds.distance):
+            for end in parts_of(interval):
+                assert not np.isnan(end).any(), f"{method}: NaN in {interval}"
+            assert np.all(np.asarray(interval.lower) <= np.asarray(interval.upper)), f"{method}: empty {interval}"
+        open_ = np.isinf(bounds.scores(X_TEST).upper) & np.isinf(bounds.scores(X_TEST).lower)
+        assert not np.asarray(bounds.labels(X_TEST))[open_].any()
+    for lower, upper in ((np.nan, np.nan), (np.nan, -1.0), (1.0, np.nan)):
+        decided = np.asarray(jb.bounds.labels_of(np.array([lower]), np.array([upper])))
+        assert decided == (np.sign(lower) if lower > 0 else np.sign(upper) if upper < 0 else 0)
+
+
+@pytest.mark.parametrize("method", ["Cached", "Curvature"])
+def test_x64_off_gives_the_same_bounds_rounded_outward(method):
+    """On the host float64 either way; inside jit float32 ends, at most two units outside the float64 ones."""
+    model = make_model("logistic")
+    change = make_changes("logistic", False)["set_rows"][0]
+
+    def ends(model, change):
+        bounds = jb.bound(model, change, EACH[method])
+        return [end for interval in (bounds.scores(X_TEST), bounds.w(), bounds.distance) for end in parts_of(interval)]
+
+    with jax.enable_x64(True):
+        wide, wide_jit = ends(model, change), jax.jit(ends)(model, change)
+    with jax.enable_x64(False):
+        off, off_jit = ends(model, change), jax.jit(ends)(model, change)
+    for k, (a, b, c, d) in enumerate(zip(wide, wide_jit, off, off_jit, strict=True)):
+        a, b, c, d = (np.asarray(x) for x in (a, b, c, d))
+        assert a.dtype == b.dtype == c.dtype == np.float64 and d.dtype == np.float32
+        assert a.tobytes() == c.tobytes()
+        np.testing.assert_allclose(b, a, rtol=1e-9, atol=1e-9)
+        outward = d.astype(float) <= b if k % 2 == 0 else d.astype(float) >= b
+        assert outward.all(), f"{d} is inside {b}"
+        np.testing.assert_allclose(d, b, rtol=3e-7, atol=1e-37)
+
+
+# ---------------------------------------------------------------- threads
+
+
+def in_threads(calls):
+    """The results of calls that start together, a thread each; the first error is raised."""
+    gate = threading.Barrier(len(calls))
+    with concurrent.futures.ThreadPoolExecutor(len(calls)) as pool:
+        return list(pool.map(lambda call: (gate.wait(), call())[1], calls))
+
+
+@pytest.mark.slow
+def test_threads_get_what_one_thread_gets():
+    """fit, bound in all forms, and sweeps, from many threads at once, some with x64 on: the bits of a serial run."""
+    problems = [jb.Problem(LOSSES[name](), penalties.l2(0.3)) for name in ("logistic", "smoothed_hinge")]
+    model = make_model("smoothed_hinge")
+    changes = [change for change, *_ in make_changes("smoothed_hinge", False).values()]
+    compiled = jax.jit(lambda model, change: parts_of(jb.bound(model, change).distance))
+
+    def fitted(k):
+        found = jb.fit(problems[k % 2], X, LABELS, sample_weight=WEIGHT, tol=1e-10)
+        return np.asarray(found.w), np.asarray(found.alpha), np.asarray(found.gap)
+
+    def asked(k):
+        bounds = jb.bound(model, changes[k % len(changes)], list(EACH.values())[k % 5])
+        return *map(np.asarray, summary(bounds)), *map(np.asarray, parts_of(bounds.scores(X_TEST)))
+
+    def swept(k):
+        each = jb.bound_each(model, jb.each_row_removed(model), X_TEST)
+        left_out = jb.leave_one_out(model)
+        return *facts(each), *map(np.asarray, parts_of(left_out.scores))
+
+    def jitted(k):
+        with jax.enable_x64(k % 2 == 0):
+            return tuple(map(np.asarray, compiled(model, changes[0])))
+
+    calls = [functools.partial(fn, k) for k in range(6) for fn in (fitted, asked, swept, jitted)]
+    before = jax.config.jax_enable_x64
+    want = [call() for call in calls]
+    for _ in range(3):
+        for got, expected in zip(in_threads(calls), want, strict=True):
+            same_bits(got, expected, "threads")
+    assert jax.config.jax_enable_x64 == before
+
+
+@pytest.mark.slow
+def test_threads_push_to_one_monitor():
+    """Pushes from many threads are taken one by one: all arrive, and the end is that of any order."""
+    y = np.where(X @ np.arange(1.0, D + 1) > 0, 1.0, -1.0)
+    problem = jb.Problem(losses.logistic(), penalties.l2(0.3))
+    model = jb.fit(problem, X, y, tol=1e-12)
+    monitor = jb.Monitor(model, 0.05)
+
+    def push(k):
+        said = [monitor.push(jb.set_weights([k], [1.0 + j])) for j in range(5)]
+        reader = monitor.bounds().distance, monitor.rows, monitor.data
+        return [s.number for s in said], reader
+
+    found = in_threads([functools.partial(push, k) for k in range(8)])
+    assert sorted(number for numbers, _ in found for number in numbers) == list(range(1, 41))
+    weight = np.ones(N)
+    weight[:8] = 5.0
+    np.testing.assert_array_equal(monitor.data[2], weight)
+    apart = np.linalg.norm(np.asarray(jb.fit(problem, X, y, sample_weight=weight, tol=1e-12).w) - np.asarray(model.w))
+    last = monitor.push(jb.set_weights([0], [5.0]))
+    assert last.lower - 1e-7 <= apart <= last.upper + 1e-7

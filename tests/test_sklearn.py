@@ -452,7 +452,7 @@ def test_a_pipeline_of_several_classes():
     scaled, one = StandardScaler(), logistic(C=0.5, fit_intercept=True, **NEWTON)
     change = jb.combine(jb.set_columns(["fare"], raw[:, [1]] + 7.0), jb.set_targets([3], "bee"))
     ends, unit = [], StandardScaler().fit(raw)
-    softmax = make_pipeline(scaled, logistic(C=0.5, **NEWTON)).fit(frame, THREE)
+    softmax = make_pipeline(scaled, logistic(C=0.5, solver="newton-cg")).fit(frame, THREE)
     model = jb.from_sklearn(softmax, frame, THREE)
     plain = jb.from_sklearn(softmax[-1], softmax[:-1].transform(frame), THREE)
     other = jb.combine(jb.set_columns([1], unit.transform(raw + 7.0)[:, [1]]), jb.set_targets([3], [1]))
@@ -492,10 +492,20 @@ def test_bounded_classifiers_of_several_classes():
     np.testing.assert_array_equal(jb.bound(model, change).scores(X).upper, upper)
 
 
+def test_one_against_the_rest_inside_logistic_regression(monkeypatch):
+    """liblinear, and newton-cholesky before scikit-learn 1.6."""
+    estimator = logistic(solver="lbfgs", tol=1e-4).fit(X, THREE)
+    monkeypatch.setattr(sklearn, "__version__", "1.5.2")
+    for solver in ("liblinear", "newton-cholesky"):
+        with pytest.raises(ValueError, match="one against the rest; fit a OneVsRestClassifier"):
+            jb.from_sklearn(estimator.set_params(solver=solver), X, THREE)
+    assert jb.from_sklearn(estimator.set_params(solver="newton-cg"), X, THREE).classes == 3
+
+
 @pytest.mark.parametrize(("estimator", "message"), [
     (logistic(fit_intercept=True), "3 classes, .* softmax loss with an intercept that is not penalised.*jb.fit_one_"),
     (logistic(1.0, **SAGA, tol=1e-2), "softmax loss with an L1 penalty.*fit_intercept=False.*jb.fit_one_vs_rest"),
-    (LinearSVC(multi_class="crammer_singer"), "crammer_singer"),
+    (LinearSVC(multi_class="crammer_singer", tol=0.1, max_iter=1_000_000), "crammer_singer"),
     (OneVsRestClassifier(Ridge()), "has regressors.*fit it with a classifier"),
     (OneVsRestClassifier(SVC()), "a SVC cannot be translated"),
 ])  # fmt: skip

@@ -263,7 +263,8 @@ def joint_box(ball: Ball, at: Coefficients, norm_sq, gamma):
         part = k / (1 + k)
         middle = at.w - at.e * (0.5 + 0.5 * part)  # c = w - e/2, u = w - e
         apart = xp.maximum(xp.abs(at.e) / 2 - at.e_pad, 0.0)
-        square = ball.joint[share - 1] / (at.lam * (1 + k)) - down(part / (1 + k) * apart**2, 16)
+        square = ball.joint[share - 1] / at.lam / (1 + k) + 2 * TINY  # lam (1 + k) may overflow, the quotients vanish
+        square = square - down(part / (1 + k) * apart**2, 16)
         half = up(root(up(xp.maximum(square, 0.0), 16)), 16) + at.e_pad
         half = half + 32 * U * (xp.abs(at.w) + xp.abs(at.e)) + 8 * U * half
         low, high = xp.maximum(low, middle - half), xp.minimum(high, middle + half)

@@ -75,15 +75,16 @@ def _settle(ledger: Ledger, e_delta, e_w, e, e_pad, excess, off_sq, off_slack, p
     zero = xp.zeros(())
     e, e_pad = xp.where(live, e, 0.0), xp.where(live, e_pad, 0.0)
     off_sq, off_slack, pad = (zero,) * 3 if edit.all_cols else (xp.maximum(off_sq, 0.0), off_slack, pad)
+    lost = 4 * edit.d * TINY * (1.0 + e_delta + xp.abs(e_w)) ** 2  # squares that vanish, by themselves or times lam
     if lam is not None:
-        square, slack = lam * (off_sq + edit.total_q(e**2)), lam * off_slack
+        square, slack = lam * (off_sq + edit.total_q(e**2)), lam * (off_slack + lost)
     else:
-        off, slack = zero, zero
+        off, slack, by_root = zero, lost, root(ledger.lam)
         if not edit.all_cols:
-            off = xp.maximum(totals.delta_metric - edit.total_q(ledger.lam * ledger.old.delta**2), 0.0)
-            slack = growth(edit.d + 16) * totals.delta_metric
-        square = off + edit.total_q(ledger.lam * e**2)
-    pad = up(root(edit.total_q(ledger.lam * e_pad**2)) + pad, ledger.terms_q)
+            off = xp.maximum(totals.delta_metric - edit.total_q((by_root * ledger.old.delta) ** 2), 0.0)
+            slack = slack + growth(edit.d + 16) * totals.delta_metric
+        square = off + edit.total_q((by_root * e) ** 2)
+    pad = up(root(edit.total_q((root(ledger.lam) * e_pad) ** 2)) + pad, ledger.terms_q)
     return hold(Move(e_delta, e_w, e, e_pad, excess, off_sq, off_slack, square, slack, pad))
 
 
@@ -179,13 +180,14 @@ def spot_norm(ledger: Ledger, beta, moved, new, kept, e_delta, e_w):
     width = model.row_terms + np.minimum(ledger.terms_e, edit.d) + 16
     row_norm = root(old.row_norm_sq)
     size = xp.abs(beta) * row_norm + root(own_sq)
-    norms = root(xp.maximum(squares, 0.0) + growth(k) * size**2)
+    about, norms = root(xp.maximum(squares, 0.0)), root(xp.maximum(squares, 0.0) + growth(k) * size**2)
     bulk = e_delta * root(totals.delta_delta) + xp.abs(e_w) * root(totals.w_w)
     whole = e_delta**2 * totals.delta_delta + 2 * e_delta * e_w * totals.delta_w + e_w**2 * totals.w_w
-    total = edit.total_r(norms) / lam
-    e_sq = whole - 2 * edit.total_r(dots) / lam + total**2
+    total, found = edit.total_r(norms) / lam, edit.total_r(about) / lam
+    e_sq = whole - 2 * edit.total_r(dots) / lam + found**2
     slack = 2 * bulk * edit.total_r(size) / lam + total**2
     slack = growth(edit.d + 16) * bulk**2 + growth(width + ledger.terms_r) * slack
+    slack = slack + xp.maximum(total**2 - found**2, 0.0)  # rows that cancel: their norms are not known that well
     error = edit.total_r((xp.abs(new) + xp.abs(kept)) * row_norm + edit.by_row(xp.abs(moved)))
     alone = edit.total_r(xp.where(edit.rows < edit.n, 1.0, 0.0)) <= 1
     return hold((xp.maximum(e_sq, 0.0), slack, growth(16) * error / lam, alone))

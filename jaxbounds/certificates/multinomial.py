@@ -77,7 +77,7 @@ def bound_multinomial(model: MultinomialModel, change: Change, method: Any = Non
     """Bounds on the retrained softmax model; see `jb.bound`."""
     method = Cached() if method is None else method
     if not isinstance(method, Cached | Pass):
-        raise ValueError(f"method must be Cached() or Pass() for softmax, got {type(method).__name__}")
+        raise ValueError(f"method: softmax has the methods Cached() and Pass() only, got {type(method).__name__}")
     method.check(model.problem)
     if isinstance(change, Change):
         change = read(model, change)

@@ -101,10 +101,19 @@ def _logistic_regression(estimator: Any) -> Objective:
     return Objective(Problem(losses.logistic(), penalty, scale="sum", intercept=free), "signs", counted=True)
 
 
+def _splits_classes(estimator: Any) -> bool:
+    """Whether a LogisticRegression fits more than two classes one against the rest."""
+    from sklearn import __version__ as version
+
+    old = tuple(int(part) for part in version.split(".")[:2]) < (1, 6)
+    apart = ("liblinear", "newton-cholesky") if old else ("liblinear",)
+    return estimator.solver in apart or getattr(estimator, "multi_class", None) == "ovr"
+
+
 def softmax_problem(estimator: Any) -> Problem:
     """What a LogisticRegression of more than two classes minimises, if there are bounds for it."""
     name, classes = f"this LogisticRegression has {len(estimator.classes_)} classes", len(estimator.classes_)
-    if estimator.solver == "liblinear" or getattr(estimator, "multi_class", None) == "ovr":
+    if _splits_classes(estimator):
         raise ValueError(f"{name}, one against the rest; fit a OneVsRestClassifier of a LogisticRegression instead, "
                          "or use jb.fit_one_vs_rest")  # fmt: skip
     binary = _logistic_regression(estimator).problem

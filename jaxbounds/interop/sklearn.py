@@ -260,13 +260,14 @@ def _status(estimator: Any) -> int:
 
 
 def _translation(estimator: Any) -> Callable[[Any], Objective]:
-    """The function that writes this estimator's objective as a Problem, once it is known to be fitted and binary."""
+    """The function that writes this estimator's objective as a Problem, if it is fitted, on two classes or more."""
     kind = estimator if isinstance(estimator, type) else type(estimator)
     name = kind.__name__
     translate = OBJECTIVES.get(name) if kind.__module__.startswith("sklearn.") else None
     if translate is None:
         reason = REASONS.get(name, "its objective is not known here (subclasses may change it)")
-        raise TypeError(f"estimator: a {name} cannot be translated: {reason}; supported are {', '.join(OBJECTIVES)}")
+        raise TypeError(f"estimator: a {name} cannot be translated: {reason}; supported are {', '.join(OBJECTIVES)}, "
+                        "and OneVsRestClassifier")  # fmt: skip
     if kind is estimator or not hasattr(estimator, "coef_"):
         raise ValueError(f"estimator: this {name} is not fitted; call fit(X, y) first")
     if len(getattr(estimator, "classes_", (-1, 1))) < 2:

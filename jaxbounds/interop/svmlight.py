@@ -8,7 +8,9 @@ import numpy as np
 import scipy.sparse
 
 from jaxbounds.arguments import as_choice, as_path, as_whole
-from jaxbounds.storage import pack, unpack, write_atomically
+from jaxbounds.matrix import checked_structure
+from jaxbounds.problem import as_vector
+from jaxbounds.storage import UNREADABLE, pack, unpack, write_atomically
 
 _RACE = 2_000_000_000  # nanoseconds: a file this young may change once more without its time stamp telling
 
@@ -81,8 +83,12 @@ def _cached(kept: str, key: dict[str, Any]) -> tuple[scipy.sparse.csr_matrix, np
         return None
     if any(found.get(name) != value for name, value in key.items()) or not found["settled"]:
         return None
-    X = scipy.sparse.csr_matrix(tuple(arrays[name] for name in ("data", "indices", "indptr")), shape=found["shape"])
-    return X, arrays["y"]
+    try:
+        parts: Any = tuple(arrays[name] for name in ("data", "indices", "indptr"))
+        X: Any = scipy.sparse.csr_matrix(parts, shape=found["shape"])
+        return checked_structure(X, "X"), as_vector(arrays["y"], X.shape[0], "y")
+    except UNREADABLE:
+        return None
 
 
 def _read(path: str, n_features: int | None, zero_based: bool | str) -> tuple[scipy.sparse.csr_matrix, np.ndarray]:

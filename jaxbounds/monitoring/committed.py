@@ -333,6 +333,7 @@ class Committed:
         pad = up(pad * np.sqrt(lam), 16)
         whole = max(by_e**2 * sums.e_e + 2 * by_e * by_w * sums.e_w + by_w**2 * sums.w_w, 0.0)
         slack = growth(d + 16) * (by_e * e_norm + abs(by_w) * w_norm) ** 2
+        slack = slack + 4 * d * TINY * (1.0 + by_e + abs(by_w)) ** 2  # squares that vanish
         E = norm_up(lam * (whole + slack), 16) + pad
         gamma = float(gamma_of(self.scaled.loss))
         half = max(sums.fenchel - gamma / 4 * sums.square, 0.0)

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxbounds.arguments import as_flag, as_positive, as_whole
 from jaxbounds.array import put
 from jaxbounds.host import HostMatrix
 from jaxbounds.inputs import Inputs
@@ -18,6 +19,7 @@ from jaxbounds.problem import Problem, as_sample_weight, as_targets, as_vector
 from jaxbounds.storage import Reader, encode, has_functions
 from jaxbounds.stored import check_model
 
+_ADDED = 1 << 26  # columns that one change may add to a watched model: more take all memory
 _TABLE = ("target", "weight", "w", "alpha")
 
 
@@ -82,6 +84,7 @@ def _drop(arrays: dict[str, np.ndarray], prefix: str) -> None:
 
 def restored(content: dict[str, Any], arrays: dict[str, np.ndarray], problem: Problem | None) -> Saved:
     """The monitor that `described` has written; ValueError for what it cannot have written."""
+    _check_header(content)
     reader = Reader(arrays, problem)
     model = reader.decode(content["model"])
     if not isinstance(model, Model):
@@ -93,7 +96,7 @@ def restored(content: dict[str, Any], arrays: dict[str, np.ndarray], problem: Pr
     if not isinstance(penalty, Penalty) or not isinstance(matrix, Dense | Sparse):
         raise ValueError("holds no penalty or no data")
     table: dict[str, Any] = {name: reader.decode(content["table"][name]) for name in _TABLE}
-    numbers, following = reader.decode(content["numbers"]), int(content["next"])
+    numbers, following = reader.decode(content["numbers"]), content["next"]
     (n, d), X = matrix.shape, host_data(as_matrix(matrix))
     as_targets(model.problem.loss, table["target"], n)
     as_sample_weight(table["weight"], n)
@@ -108,19 +111,37 @@ def restored(content: dict[str, Any], arrays: dict[str, np.ndarray], problem: Pr
             raise ValueError("holds no inputs")
         inputs.check(d)
     kept = replace(model.problem, penalty=penalty)
-    now = Rebuilt(kept, X, count=int(content["count"]), gone_sq=float(content["gone_sq"]), **table)
+    now = Rebuilt(kept, X, count=content["count"], gone_sq=float(content["gone_sq"]), **table)
     watch = Watch(content["theta"], None)
     labels = reader.decode(content["labels"])
     if content["X_watch"] is not None:
         rows = host_data(as_matrix(reader.decode(content["X_watch"])))
-        if rows.shape != (labels.shape[0], d):
-            raise ValueError("holds X_watch of another shape")
+        if rows.shape[1] != d or labels.shape != rows.shape[:1] or not np.isin(labels, (-1, 0, 1)).all():
+            raise ValueError("holds X_watch of another shape, or no labels")
         watch = Watch(content["theta"], HostMatrix(rows), labels, float(content["reach"]))
     reader.check_all_used()
     return Saved(
-        model, now, numbers, watch, put(inputs), following, int(content["number"]), content["retrain"],
+        model, now, numbers, watch, put(inputs), following, content["number"], content["retrain"],
         content["identity"], content["logged"], content["trail"],
     )  # fmt: skip
+
+
+def _check_header(content: Any) -> None:
+    """Raise unless the numbers and flags of a monitor are of the kinds that `described` writes."""
+    for name, least in (("count", 1), ("next", 1), ("number", 0)):
+        as_whole(content[name], name, least, 2**62)
+    for name in ("retrain", "logged"):
+        as_flag(content[name], name)
+    gone, reach, trail = content["gone_sq"], content["reach"], content["trail"]
+    if content["theta"] is not None:
+        as_positive(content["theta"], "theta")
+    if not (isinstance(gone, float | int) and 0 <= gone < np.inf and isinstance(reach, float) and reach >= 0):
+        raise ValueError("holds impossible distances")
+    if not isinstance(content["identity"], str) or not isinstance(trail, list):
+        raise ValueError("holds no identity or no trail")
+    for record in trail:
+        if record["op"] not in ("push", "refit") or not isinstance(record["number"], int):
+            raise ValueError("holds a trail with something else than pushes and refits")
 
 
 def logged(change: Change, number: int) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -132,9 +153,9 @@ def logged(change: Change, number: int) -> tuple[dict[str, Any], dict[str, np.nd
     return {"number": number, "change": tree}, arrays
 
 
-def reader_of(content: dict[str, Any], arrays: dict[str, np.ndarray]) -> Change:
-    """The change of a record."""
-    change = put(Reader(arrays).decode(content["change"]))
+def reader_of(content: dict[str, Any], arrays: dict[str, np.ndarray], d: int) -> Change:
+    """The change of a record, made for data of d columns."""
+    change = put(Reader(arrays, most=d + _ADDED).decode(content["change"]))
     if not isinstance(change, Change):
         raise ValueError("path: the log holds a record without a change")
     return change
