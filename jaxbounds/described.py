@@ -125,14 +125,15 @@ def _of_path(path: Any) -> Table:
 # ---------------------------------------------------------------- bounds
 
 
-def _method(bounds: Any) -> str:
-    """Cached, or the method and the weaker one that answered for it."""
+def _method(*each: Any) -> str:
+    """Cached, or the method and the weaker one that answered for it, of one bounds or of those of all classes."""
     from jaxbounds.certificates.fallback import FALLBACKS
 
-    said, weaker = short(bounds.method).removesuffix("()"), getattr(bounds, "fallback", None)
-    if weaker is None or is_unknown(weaker):
+    said = short(each[0].method).removesuffix("()")
+    weaker: list[Any] = [getattr(bounds, "fallback", None) for bounds in each]
+    if any(code is None for code in weaker) or is_unknown(weaker):
         return said
-    codes = np.asarray(weaker).reshape(-1)
+    codes = np.concatenate([np.ravel(code) for code in weaker])
     for k, name in enumerate(FALLBACKS[1:]):
         count = int(np.sum(codes == k + 1))
         if count:
@@ -140,18 +141,19 @@ def _method(bounds: Any) -> str:
     return said
 
 
-def _head(bounds: Any, penalty: Any) -> str:
+def _head(penalty: Any, *each: Any) -> str:
     """ ": Cached, 2 rows set"."""
-    if bounds.method is None:
+    first = each[0]
+    if first.method is None:
         return ""
-    return f": {_method(bounds)}" + ("" if is_unknown(bounds.touched) else f", {after(bounds.touched, penalty)}")
+    return f": {_method(*each)}" + ("" if is_unknown(first.touched) else f", {after(first.touched, penalty)}")
 
 
 def _of_bounds(bounds: Any) -> Table:
     rows = [("gap", upper(bounds.gap)), ("radius", upper(bounds.radius)), ("dual radius", upper(bounds.dual_radius))]
     if on_host(bounds.gap, bounds.model) and not np.ndim(bounds.gap):  # elsewhere it would have to be compiled
         rows.append(("distance", intervals(bounds.distance)))
-    head = _head(bounds, bounds.parts[0][0].penalty)
+    head = _head(bounds.parts[0][0].penalty, bounds)
     return f"Bounds on the retrained model{head}", [*rows, ("status", status_text(bounds.status))]
 
 
@@ -159,7 +161,7 @@ def _of_multinomial_bounds(bounds: Any) -> Table:
     rows = [("gap", upper(bounds.gap)), ("radius", upper(bounds.radius)), ("dual radius", upper(bounds.dual_radius))]
     if on_host(bounds) and not np.ndim(bounds.gap):
         rows.append(("distance", intervals(bounds.distance)))
-    title = f"Bounds on the retrained model of {bounds.centre.shape[-2]} classes{_head(bounds, None)}"
+    title = f"Bounds on the retrained model of {bounds.centre.shape[-2]} classes{_head(None, bounds)}"
     return title, [*rows, ("status", status_text(bounds.status))]
 
 
@@ -172,7 +174,7 @@ def _of_class_bounds(found: Any) -> Table:
         rows += [("distance", intervals(found.distance)), ("status", status_text(found.status))]
     else:
         rows.append(("status", status_text(first.status)))
-    head = _head(first, first.parts[0][0].penalty)
+    head = _head(first.parts[0][0].penalty, *found.bounds)
     return f"Bounds on the retrained models of {len(found.bounds)} classes{head}", rows
 
 
@@ -196,7 +198,7 @@ def _of_what_if(found: Any) -> Table:
         name = "distance" if len(found.bounds) == 1 else f"distance, {classes[k]}"
         rows.append((name, intervals(bounds.distance)))
     rows += _rest(len(found.bounds))
-    head = _head(found.bounds[0], found.bounds[0].parts[0][0].penalty)
+    head = _head(found.bounds[0].parts[0][0].penalty, *found.bounds)
     return f"What if{head}", [*rows, ("gap", number(found.gap, UP)), ("status", status_text(int(found.status)))]
 
 

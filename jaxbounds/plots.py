@@ -10,7 +10,7 @@ from jaxbounds.messages import brief
 from jaxbounds.problem import first_bad
 
 _SHADES = ("#dfeaf5", "#b5d0e8", "#84b1d9", "#5a92c6")
-_LINE = 1.0  # points of outline, so that a band of no width is still a line
+_LINE = 1.0  # points of a line along the middle, all that is seen of a band of no width
 _TICKS = 6  # most labels on a logarithmic axis
 
 
@@ -38,6 +38,11 @@ def _vector(values: Any, name: str, size: int | None = None, positive: bool = Fa
     if positive:
         first_bad(array <= 0, array, name, "is not positive", "the axis is logarithmic: leave it out")
     return array
+
+
+def _middle(lower: np.ndarray, upper: np.ndarray) -> np.ndarray:
+    with np.errstate(invalid="ignore"):  # nowhere if both ends are infinite
+        return lower / 2 + upper / 2
 
 
 def _log_axis(ax: Any, x: np.ndarray) -> None:
@@ -106,8 +111,11 @@ def bounds_over_retrained(bounds: Any, retrained: Any, *, before: Any = None, ax
     for depth, name in enumerate(sorted(bands, key=lambda name: -widths[name])):
         lower, upper = bands[name]
         shade = _SHADES[min(depth, len(_SHADES) - 1)]
-        outline = {"edgecolor": shade, "linewidth": _LINE}
-        band = ax.bar(place, (upper - lower)[order], 1.0, lower[order], color=shade, label=name, **outline)
+        known = np.isfinite(lower) & np.isfinite(upper)  # a bar of infinite height cannot be drawn
+        lower, upper = np.where(known, lower, truth)[order], np.where(known, upper, truth)[order]
+        band = ax.bar(place, upper - lower, 1.0, lower, color=shade, linewidth=0, label=name)
+        at, middle = place[known[order]], _middle(lower, upper)[known[order]]
+        ax.hlines(middle, at - 0.5, at + 0.5, color=shade, linewidth=_LINE)
         handles.append(band)
     if old is not None:
         handles += ax.plot(place, old[order], ".", color="#d95f02", markersize=3.5, label="before the change")
@@ -146,9 +154,10 @@ def band_over_lam(lam: Any, band: Any, *, retrained: Any = None, ax: Any = None)
     ax = _axes(ax)
     order = np.argsort(lam, kind="stable")
     band = lam[order], lower[order], upper[order]
-    ax.fill_between(*band, color=_SHADES[1], linewidth=_LINE, label="certain to be within")
+    ax.fill_between(*band, color=_SHADES[1], linewidth=0, label="certain to be within")
     if truth is not None:
         ax.plot(lam[order], truth[order], ".", color="black", markersize=3.5, label="retrained")
+    ax.plot(lam[order], _middle(*band[1:]), color=_SHADES[1], linewidth=_LINE, zorder=1)
     _log_axis(ax, lam)
     ax.set(xlabel="lam")
     ax.legend(frameon=False, fontsize="small")

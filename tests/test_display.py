@@ -183,6 +183,8 @@ def test_a_fallback_is_visible(logistic):
     each = jb.bound_each(factored, both, method=method)
     assert each.fallback.tolist() == [0, 1, 1]
     assert lines_of(each)[0] == "Bounds of 3 changes: SelfConcordant, answered by Cached in 2 of 3, 1 weight set each"
+    classes = jb.OneVsRestBounds((kept, fallen, kept))
+    assert "of 3 classes: SelfConcordant, answered by Cached in 1 of 3, 1 weight set" in repr(classes)
     # what was done travels as numbers, not in the structure: a branch may choose between two changes
     other = jb.bound(factored, jb.set_targets([0], -Y[:1]), method)
     assert jax.tree.structure(kept) == jax.tree.structure(other)

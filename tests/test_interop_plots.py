@@ -142,6 +142,10 @@ def test_a_band_of_no_width_is_drawn():
             line.remove()
 
     assert _drawn(bars).any(axis=0).mean() > 0.85
+    for lower, upper in ((-np.inf, np.inf), (0.0, np.inf)):  # what is not known draws nothing, and does no harm
+        ends = _interval(np.full(9, lower), np.full(9, upper))
+        assert np.isfinite(band_over_lam(lam, ends, retrained=level, ax=Figure().subplots()).get_ylim()).all()
+        assert np.isfinite(bounds_over_retrained(ends, level, ax=Figure().subplots()).get_ylim()).all()
 
 
 @pytest.mark.parametrize("x", [
