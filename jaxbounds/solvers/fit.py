@@ -25,7 +25,6 @@ from jaxbounds.problem import Problem, as_sample_weight, as_targets, as_vector
 from jaxbounds.pytree import in_float64, is_traced
 from jaxbounds.row_blocks import RowBlocks
 from jaxbounds.softmax import Softmax
-from jaxbounds.solvers.checkpoint import Checkpoint
 from jaxbounds.solvers.common import Task
 from jaxbounds.solvers.default import blockwise_solver, check_blockwise, default_solver
 from jaxbounds.status import Status
@@ -134,7 +133,7 @@ def fit(
     if callback is None and checkpoint is None:
         solution = _solve(solver, task, w0, alpha0, tol_leaf, steps_leaf)
     else:
-        file = None if checkpoint is None else Checkpoint(checkpoint, solver, task)
+        file = None if checkpoint is None else _checkpoint(checkpoint, solver, task)
         solution = _solve_in_chunks(solver, task, w0, alpha0, tol_leaf, steps, callback, file)
     found = solution.w, solution.alpha, solution.ref
     w, alpha, ref = (a[:k] for a, k in zip(to_host(found) if on_host(found) else found, (d, n, n), strict=True))
@@ -273,7 +272,13 @@ def _solve(solver, task: Task, w0, alpha0, tol, max_steps):
     return solver.solve(task, task.matrix, task.y, task.c, w0, alpha0, tol, max_steps)
 
 
-def _solve_in_chunks(solver, task: Task, w0, alpha0, tol, max_steps: int, callback, file: Checkpoint | None):
+def _checkpoint(path, solver, task: Task) -> Any:
+    from jaxbounds.solvers.checkpoint import Checkpoint  # files know every kind of model, and some are made by fit
+
+    return Checkpoint(path, solver, task)
+
+
+def _solve_in_chunks(solver, task: Task, w0, alpha0, tol, max_steps: int, callback, file: Any):
     """Run a few steps at a time (one with a checkpoint), and tell the callback and the checkpoint in between."""
     state = None if file is None else file.read(jax.eval_shape(_init, solver, task, w0, alpha0))
     if state is None:
