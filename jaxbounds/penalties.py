@@ -42,7 +42,7 @@ def _penalised(name: str, value, instead: str = "l2") -> Any:
             )
     checked = parameter(name, value, max_ndim=1)
     if name == "lam" and not is_traced(value):
-        numbers = np.ravel(np.asarray(checked))
+        numbers = np.ravel(np.asarray(value, np.float64))
         bad = np.flatnonzero((numbers < _RANGE[0]) | (numbers > _RANGE[1]))
         if bad.size:
             where = f"{name}[{bad[0]}]" if np.ndim(value) else name

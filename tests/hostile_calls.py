@@ -210,7 +210,8 @@ QUESTIONS = {
 }
 
 TRAINED = {
-    "fit": Entry(lambda **a: jb.fit(**a).w, {"problem": PROBLEM} | DATA | FIT, trains=True, rtol=1e-3),
+    "fit": Entry(lambda **a: jb.fit(**a).w, {"problem": PROBLEM} | DATA | FIT, trains=True, rtol=1e-3,
+        others=("checkpoint",)),
     "refit": Entry(lambda **a: jb.refit(**a, tol=0.5), {"model": WITH_DATA, "change": CHANGE_ONLY}, trains=True,
         rtol=1e-3, others=("options",)),
     "fit_path": Entry(lambda **a: jb.fit_path(**a).w,

@@ -143,6 +143,11 @@ FUNCTIONS = {
 FILES = {
     "load": Entry(jb.load, {"path": (saved("model"), path_to(FOLDER)),
         "problem": (None, only(LOGISTIC, MODEL, jb.Problem, optional=True))}),
+    "fit, checkpoint": Entry(lambda **a: jb.fit(BINARY, X, Y, tol=0.5, **a).w,
+        {"checkpoint": (FOLDER / "fit", lambda path: [c for c in path_to(FOLDER)(path) if c[1] is not None])},
+        trains=True, rtol=1e-3),
+    "RowBlocks": Entry(lambda **a: jb.RowBlocks(**a).shape, {"source": (X, only("no such file", [X, X[:, :2]]))},
+        others=("columns",)),
     "Model.save": Entry(lambda **a: MODEL.save(**(dict(path=FOLDER / "new") | a)),
         {"path": (FOLDER / "new", path_to(FOLDER)), "data": (True, flag)}),
     "MultinomialModel.save": Entry(lambda **a: several()[0].save(**(dict(path=FOLDER / "new") | a)),
