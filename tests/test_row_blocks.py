@@ -467,7 +467,7 @@ def anonymous():
             return int(line.split()[1]) * 1024
 n, d, each = 200_000, 20_000, 40
 problem = jb.Problem(jb.losses.logistic(), jb.penalties.l2(1e-2))
-jb.fit(problem, jb.RowBlocks(sp.random_array((300, 40), density=0.2, format="csr", rng=0)), np.tile([1.0, -1.0], 150))
+jb.fit(problem, jb.RowBlocks(sp.random_array((300, 40), density=0.2, format="csr")), np.tile([1.0, -1.0], 150))
 blocks = jb.RowBlocks(sys.argv[1], columns=d) if sys.argv[2] == "blocks" else None
 if blocks is None:
     X = sp.csr_array(tuple(np.load(f"{sys.argv[1]}/{k}.npy") for k in ("data", "indices", "indptr")), shape=(n, d))
