@@ -490,7 +490,7 @@ print((most[0] - before) / (n * each * 12.0))
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads /proc")
 def test_peak_memory(tmp_path):
-    """Of the 12 bytes an entry: a fit on blocks needs a small part, one in memory at most six times the data."""
+    """In units of 12 bytes an entry, vectors and what compilation takes included, beside the data that a user holds."""
     rng = np.random.default_rng(13)
     n, d, each = 200_000, 20_000, 40
     np.save(tmp_path / "data.npy", rng.random(n * each))
@@ -498,7 +498,7 @@ def test_peak_memory(tmp_path):
     np.save(tmp_path / "indices.npy", (np.cumsum(steps, axis=1, dtype=np.int32) - 1).reshape(-1))
     np.save(tmp_path / "indptr.npy", np.arange(n + 1, dtype=np.int32) * each)
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(p or "." for p in sys.path)}
-    for kind, most in (("blocks", 0.8), ("memory", 6.0)):
+    for kind, most in (("blocks", 1.5), ("memory", 6.0)):
         command = [sys.executable, "-c", MEMORY, str(tmp_path), kind]
         start = time.monotonic()
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
