@@ -288,11 +288,10 @@ class Sparse:
 
     def to_scipy(self) -> sp.csr_array:
         """The scipy.sparse.csr_array of the non-zero entries (host only)."""
-        part = self.by_row
-        data, indices, owner = (np.asarray(a) for a in (part.data, part.indices, part.owner))
-        counts = np.bincount(owner, np.count_nonzero(data, axis=1), minlength=self.shape[0]).astype(np.int64)
-        keep, start = data != 0, np.concatenate([[0], np.cumsum(counts)])
-        return sp.csr_array((data[keep], indices[keep], start), shape=self.shape)
+        data, indices, start = (np.asarray(part) for part in (self.by_row.data, self.by_row.indices, self.by_row.start))
+        kept = data != 0  # the rest is padding; what is kept is in the order of the rows
+        before = np.concatenate([[0], np.cumsum(np.count_nonzero(kept, axis=1))])
+        return sp.csr_array((data[kept], indices[kept], before[start]), shape=self.shape)
 
 
 Matrix: TypeAlias = Dense | Sparse | RowBlocks

@@ -141,7 +141,7 @@ class Model:
                 `without_data` does.
 
         Raises:
-            OSError: the file cannot be written; the old one is then still there.
+            OSError: the file cannot be written; the old one is then still there. ValueError: the data are `RowBlocks`.
 
         Example:
             >>> import os, tempfile, numpy as np, jaxbounds as jb
@@ -153,6 +153,8 @@ class Model:
         """
         from jaxbounds.storage import save_model  # it needs every class that a model is made of
 
+        if data and self.data is not None and isinstance(self.data.matrix, RowBlocks):
+            raise ValueError("the data of this model are in the files of its RowBlocks and stay there; use data=False")
         save_model(self, path, data)
 
 

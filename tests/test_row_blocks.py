@@ -266,12 +266,20 @@ def test_training_and_retraining_against_the_oracle(name, small_pieces):
     again: Any = jb.refit(model, change, tol=tol)
     assert isinstance(again.data.matrix, jb.RowBlocks)
     np.testing.assert_allclose(again.scores(tests), scores, atol=1e-3)
-    decision = jb.decide(model, change, jb.DistanceBelow(10.0))
-    assert decision.answer is True
-    # under jit with the model as an argument
-    traced = jax.jit(lambda model: jb.bound(model, change).distance)(model)
-    host = jb.bound(model, change).distance
-    np.testing.assert_allclose(traced.upper, host.upper, rtol=1e-6)
+
+
+@pytest.mark.slow
+def test_bounds_inside_jit_and_decisions():
+    rng = np.random.default_rng(14)
+    X = table(rng)
+    model = untrained(jb.RowBlocks(sp.csr_array(X)), rng)
+    assert jb.decide(model, jb.remove_rows([1]), jb.DistanceBelow(1e-3)).answer is False
+    for change in (jb.remove_rows([1, 4]), jb.set_elements([0, 3], [2, 9], [1.0, 0.0]), jb.set_columns([3], X[:, 4:5])):
+        with jax.enable_x64(True):
+            traced = jax.jit(lambda model, change: jb.bound(model, change).scores(X))(model, change)
+            host = jb.bound(model, change).scores(X)
+        np.testing.assert_allclose(traced.lower, host.lower, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(traced.upper, host.upper, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.slow
@@ -367,7 +375,7 @@ def test_what_needs_the_data_as_a_whole_is_refused_by_name(tmp_path):
         jb.bound(model, jb.remove_rows([0]), jb.Curvature())
     with pytest.raises(ValueError, match=r"RowBlocks\.load"):
         jb.with_factor(model)
-    with pytest.raises((TypeError, ValueError), match="RowBlocks"):
+    with pytest.raises(ValueError, match="use data=False"):
         model.save(tmp_path / "model")
     with pytest.raises(TypeError, match="without_data"):
         pickle.dumps(model)
@@ -459,7 +467,7 @@ def anonymous():
             return int(line.split()[1]) * 1024
 n, d, each = 200_000, 20_000, 40
 problem = jb.Problem(jb.losses.logistic(), jb.penalties.l2(1e-2))
-jb.fit(problem, jb.RowBlocks(sp.random_array((300, 40), density=0.2, format="csr", rng=0)), np.tile([1.0, -1.0], 150))
+jb.fit(problem, jb.RowBlocks(sp.random_array((300, 40), density=0.2, format="csr")), np.tile([1.0, -1.0], 150))
 blocks = jb.RowBlocks(sys.argv[1], columns=d) if sys.argv[2] == "blocks" else None
 if blocks is None:
     X = sp.csr_array(tuple(np.load(f"{sys.argv[1]}/{k}.npy") for k in ("data", "indices", "indptr")), shape=(n, d))
@@ -482,7 +490,7 @@ print((most[0] - before) / (n * each * 12.0))
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads /proc")
 def test_peak_memory(tmp_path):
-    """Of the 12 bytes an entry: a fit on blocks needs a small part, one in memory at most five times the data."""
+    """In units of 12 bytes an entry, vectors and what compilation takes included, beside the data that a user holds."""
     rng = np.random.default_rng(13)
     n, d, each = 200_000, 20_000, 40
     np.save(tmp_path / "data.npy", rng.random(n * each))
@@ -490,7 +498,7 @@ def test_peak_memory(tmp_path):
     np.save(tmp_path / "indices.npy", (np.cumsum(steps, axis=1, dtype=np.int32) - 1).reshape(-1))
     np.save(tmp_path / "indptr.npy", np.arange(n + 1, dtype=np.int32) * each)
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(p or "." for p in sys.path)}
-    for kind, most in (("blocks", 0.8), ("memory", 5.0)):
+    for kind, most in (("blocks", 1.5), ("memory", 6.0)):
         command = [sys.executable, "-c", MEMORY, str(tmp_path), kind]
         start = time.monotonic()
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
