@@ -7,8 +7,7 @@ from typing import Any, cast
 import numpy as np
 import scipy.sparse
 
-from jaxbounds.arguments import as_choice, as_path, as_whole
-from jaxbounds.matrix import checked_structure
+from jaxbounds.arguments import as_choice, as_path, as_whole, checked_sparse
 from jaxbounds.problem import as_vector
 from jaxbounds.storage import UNREADABLE, pack, unpack, write_atomically
 
@@ -85,7 +84,7 @@ def _cached(kept: str, key: dict[str, Any]) -> tuple[scipy.sparse.csr_matrix, np
         return None
     try:
         X = scipy.sparse.csr_matrix(tuple(arrays[name] for name in ("data", "indices", "indptr")), shape=found["shape"])
-        return checked_structure(X, "X"), as_vector(arrays["y"], X.shape[0], "y")
+        return checked_sparse(X, "X"), as_vector(arrays["y"], X.shape[0], "y")
     except UNREADABLE:
         return None
 
