@@ -24,7 +24,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from jaxbounds import kinds
-from jaxbounds.arguments import as_flag, as_path
+from jaxbounds.arguments import as_flag, as_path, as_whole
 from jaxbounds.array import put, whole
 from jaxbounds.certificates.factor import Factor
 from jaxbounds.interfaces import Loss, Penalty
@@ -356,8 +356,7 @@ def check_model(model: Model) -> None:
             raise ValueError(f"its {part} are missing")
         for field in dataclasses.fields(kind):
             check(getattr(getattr(model, part), field.name), f"{part}.{field.name}", shape)
-    if not isinstance(model.row_terms, int):
-        raise ValueError("its row_terms is not a number")
+    as_whole(model.row_terms, "row_terms", 0, 2**31)
     for leaf in jax.tree.leaves(model.problem.penalty):
         if np.ndim(leaf) > 1 or (np.ndim(leaf) == 1 and leaf.shape[0] != d):
             raise ValueError(f"its penalty has a parameter of shape {np.shape(leaf)}")

@@ -17,9 +17,9 @@ from killed_pushes import first_model, kill_at
 import jaxbounds as jb
 
 
-def save_on(path: str, number: int, pipe: int) -> None:
+def save_on(path: str, number: int, pipe: int, tell) -> None:
     """Save on until death."""
-    model, tell = first_model(), os.write
+    model = first_model()
     while True:
         number += 1
         made = jb.Model(**{**vars(model), "n_steps": np.int32(number)})
@@ -28,7 +28,7 @@ def save_on(path: str, number: int, pipe: int) -> None:
 
 
 def child(path: str, acknowledged: int, pipe: int, rng) -> None:
-    number = 0
+    number, tell = 0, os.write  # the real one: what is said is said whole
     if os.path.exists(path):
         number = int(jb.load(path).n_steps)
     assert acknowledged <= number <= acknowledged + 1, (acknowledged, number)
@@ -37,7 +37,7 @@ def child(path: str, acknowledged: int, pipe: int, rng) -> None:
     else:
         wait = float(rng.uniform(0, 0.05))
         threading.Thread(target=lambda: (time.sleep(wait), os.kill(os.getpid(), signal.SIGKILL)), daemon=True).start()
-    save_on(path, number, pipe)
+    save_on(path, number, pipe, tell)
 
 
 def main() -> None:

@@ -84,7 +84,7 @@ def _cached(kept: str, key: dict[str, Any]) -> tuple[scipy.sparse.csr_matrix, np
         return None
     try:
         X = scipy.sparse.csr_matrix(tuple(arrays[name] for name in ("data", "indices", "indptr")), shape=found["shape"])
-        return checked_sparse(X, "X"), as_vector(arrays["y"], X.shape[0], "y")
+        return checked_sparse(X, "X"), as_vector(arrays["y"], found["shape"][0], "y")
     except UNREADABLE:
         return None
 
