@@ -36,6 +36,30 @@ def is_real(dtype: Any) -> bool:
     return dtype.kind in "biuf" or dtype.name == "bfloat16" or dtype.name.startswith(("float8", "int4", "uint4"))
 
 
+def checked_sparse(X: Any, name: str) -> Any:
+    """The sparse matrix, whose numbers of rows and columns can be trusted: scipy's own products run past the end."""
+    X = X if X.format in ("csr", "csc", "coo", "bsr") else X.tocoo()
+    if X.format == "coo":
+        sides = zip(X.coords, X.shape, strict=True)
+        ok = all(len(numbers) == len(X.data) and _within(numbers, size) for numbers, size in sides)
+    else:
+        block = X.blocksize if X.format == "bsr" else (1, 1)
+        outer, inner = (size // step for size, step in zip(X.shape, block, strict=True))
+        if X.format == "csc":
+            outer, inner = inner, outer
+        start, count = X.indptr, len(X.data)
+        ok = start.shape == (outer + 1,) and start[0] == 0 and np.all(start[1:] >= start[:-1])
+        ok = ok and start[-1] <= count and start[-1] <= len(X.indices) and _within(X.indices[: start[-1]], inner)
+    if not ok:
+        raise ValueError(f"{name} is a broken {X.format} matrix: its indices name entries that are not there; build it "
+                         "anew from its triples (value, row, column)")  # fmt: skip
+    return X
+
+
+def _within(numbers: Any, size: int) -> bool:
+    return not len(numbers) or bool(numbers.min() >= 0 and numbers.max() < size)
+
+
 def as_flag(value: Any, name: str) -> bool:
     """`value` if it is True or False: other things that Python takes for one of them are rather mistakes."""
     if not isinstance(value, bool | np.bool_):

@@ -18,7 +18,7 @@ import numpy as np
 import scipy.sparse as sp
 from jax import lax
 
-from jaxbounds.arguments import as_array
+from jaxbounds.arguments import as_array, checked_sparse, is_real
 from jaxbounds.array import is_spread
 from jaxbounds.chunks import Chunks, check_positions, grid, make_chunks
 from jaxbounds.pytree import in_float64, is_traced, pytree, static
@@ -372,34 +372,10 @@ def _from_jax_sparse(X: Any, name: str) -> sp.coo_array | sp.csr_array:
     return sp.coo_array((data[keep], (rows[keep], cols[keep])), shape=X.shape)
 
 
-def checked_structure(X: Any, name: str) -> Any:
-    """The sparse matrix, whose numbers of rows and columns can be trusted: scipy's own products run past the end."""
-    X = X if X.format in ("csr", "csc", "coo", "bsr") else X.tocoo()
-    if X.format == "coo":
-        sides = zip(X.coords, X.shape, strict=True)
-        ok = all(len(numbers) == len(X.data) and _within(numbers, size) for numbers, size in sides)
-    else:
-        block = X.blocksize if X.format == "bsr" else (1, 1)
-        outer, inner = (size // step for size, step in zip(X.shape, block, strict=True))
-        if X.format == "csc":
-            outer, inner = inner, outer
-        start, count = X.indptr, len(X.data)
-        ok = start.shape == (outer + 1,) and start[0] == 0 and np.all(start[1:] >= start[:-1])
-        ok = ok and start[-1] <= count and start[-1] <= len(X.indices) and _within(X.indices[: start[-1]], inner)
-    if not ok:
-        raise ValueError(f"{name} is a broken {X.format} matrix: its indices name entries that are not there; build it "
-                         "anew from its triples (value, row, column)")  # fmt: skip
-    return X
-
-
-def _within(numbers: Any, size: int) -> bool:
-    return not len(numbers) or bool(numbers.min() >= 0 and numbers.max() < size)
-
-
 def _sparse(X: Any, name: str) -> Sparse:
-    dtype = dtype_for(X.dtype, name)
-    check_shape(X.shape, name)
-    X = checked_structure(X, name)
+    dtype = _dtype_for(X.dtype, name)
+    _check_shape(X.shape, name)
+    X = checked_sparse(X, name)
     check_positions(int(X.nnz), name)
     csr = X.tocsr()
     if not csr.has_canonical_format:

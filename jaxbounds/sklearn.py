@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from jaxbounds import losses, penalties
-from jaxbounds.arguments import as_array, as_flag, is_real
+from jaxbounds.arguments import as_array, as_flag, checked_sparse, is_real
 from jaxbounds.array import put
 from jaxbounds.bounds import Interval, bound
 from jaxbounds.certificates import Method
@@ -51,7 +51,7 @@ def _validated(estimator: Any, *data: Any, **options: Any) -> Any:
 def _refuse_unseen(value: Any, name: str) -> None:
     """Raise for what scikit-learn would read as numbers: hidden entries, broken sparse data, dates and text in X."""
     if sp.issparse(value):
-        checked_structure(value, name)
+        checked_sparse(value, name)
     elif type(value).__module__.startswith("jax.experimental.sparse"):
         raise TypeError(f"{name} is a {type(value).__name__}; estimators take the sparse matrices of scipy: convert it")
     elif value is not None:

@@ -17,9 +17,9 @@ from killed_pushes import first_model, kill_at
 import jaxbounds as jb
 
 
-def save_on(path: str, number: int, pipe: int) -> None:
+def save_on(path: str, number: int, pipe: int, tell) -> None:
     """Save on until death."""
-    model, tell = first_model(), os.write
+    model = first_model()
     while True:
         number += 1
         made = jb.Model(**{**vars(model), "n_steps": np.int32(number)})
@@ -28,16 +28,17 @@ def save_on(path: str, number: int, pipe: int) -> None:
 
 
 def child(path: str, acknowledged: int, pipe: int, rng) -> None:
-    number = 0
+    number, tell = 0, os.write  # the real one: what is said is said whole
     if os.path.exists(path):
         number = int(jb.load(path).n_steps)
     assert acknowledged <= number <= acknowledged + 1, (acknowledged, number)
+    tell(pipe, b"%d\n" % number)  # what was read is on the disk
     if rng.random() < 0.5:
         kill_at(int(rng.integers(1, 25)), rng)
     else:
         wait = float(rng.uniform(0, 0.05))
         threading.Thread(target=lambda: (time.sleep(wait), os.kill(os.getpid(), signal.SIGKILL)), daemon=True).start()
-    save_on(path, number, pipe)
+    save_on(path, number, pipe, tell)
 
 
 def main() -> None:
@@ -59,7 +60,7 @@ def main() -> None:
         acknowledged = int(numbers[-1]) if numbers else acknowledged
         status = os.waitpid(number, 0)[1]
         if not os.WIFSIGNALED(status):
-            raise SystemExit(f"saving failed after {acknowledged} saves")
+            raise SystemExit(f"saving failed after {acknowledged} saves: status {status}")
     print(f"{acknowledged} saves acknowledged, {kills} kills survived")
 
 

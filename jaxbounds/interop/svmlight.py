@@ -7,8 +7,7 @@ from typing import Any, cast
 import numpy as np
 import scipy.sparse
 
-from jaxbounds.arguments import as_choice, as_path, as_whole
-from jaxbounds.matrix import checked_structure
+from jaxbounds.arguments import as_choice, as_path, as_whole, checked_sparse
 from jaxbounds.problem import as_vector
 from jaxbounds.storage import UNREADABLE, pack, unpack, write_atomically
 
@@ -84,9 +83,8 @@ def _cached(kept: str, key: dict[str, Any]) -> tuple[scipy.sparse.csr_matrix, np
     if any(found.get(name) != value for name, value in key.items()) or not found["settled"]:
         return None
     try:
-        parts: Any = tuple(arrays[name] for name in ("data", "indices", "indptr"))
-        X: Any = scipy.sparse.csr_matrix(parts, shape=found["shape"])
-        return checked_structure(X, "X"), as_vector(arrays["y"], X.shape[0], "y")
+        X = scipy.sparse.csr_matrix(tuple(arrays[name] for name in ("data", "indices", "indptr")), shape=found["shape"])
+        return checked_sparse(X, "X"), as_vector(arrays["y"], found["shape"][0], "y")
     except UNREADABLE:
         return None
 
