@@ -342,15 +342,15 @@ def test_overflow_decides_nothing(method):
         assert decided == (np.sign(lower) if lower > 0 else np.sign(upper) if upper < 0 else 0)
 
 
-@pytest.mark.parametrize("method", ["Cached", "Curvature"])
-def test_x64_off_gives_the_same_bounds_rounded_outward(method):
+@pytest.mark.slow
+def test_x64_off_gives_the_same_bounds_rounded_outward():
     """On the host float64 either way; inside jit float32 ends, at most two units outside the float64 ones."""
     model = make_model("logistic")
     change = make_changes("logistic", False)["set_rows"][0]
 
     def ends(model, change):
-        bounds = jb.bound(model, change, EACH[method])
-        return [end for interval in (bounds.scores(X_TEST), bounds.w(), bounds.distance) for end in parts_of(interval)]
+        bounds = jb.bound(model, change)
+        return [end for interval in (bounds.scores(X_TEST), bounds.distance) for end in parts_of(interval)]
 
     with jax.enable_x64(True):
         wide, wide_jit = ends(model, change), jax.jit(ends)(model, change)

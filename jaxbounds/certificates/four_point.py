@@ -103,10 +103,10 @@ def region(ledger: Ledger, point: Point, mid: bool = True, whole_rows: bool = Fa
     else:
         move = general_move(ledger, point, v, v_pad)
     square, slack, pad, excess = move.square, move.slack, move.pad, move.excess
-    alone = xp.asarray(True)
+    alone, spare = xp.asarray(True), xp.zeros(())
     if whole_rows:
         lam = edit.penalty.strong_convexity
-        square, slack, more_pad, alone = spot_norm(ledger, beta, moved, new, kept, move.e_delta, move.e_w)
+        square, slack, more_pad, alone, spare = spot_norm(ledger, beta, moved, new, kept, move.e_delta, move.e_w)
         square, slack, pad = square * lam, slack * lam, pad + more_pad * root(lam)
     E = norm_up(xp.maximum(square, 0.0) + slack, ledger.terms_q + 8) + pad
 
@@ -133,7 +133,8 @@ def region(ledger: Ledger, point: Point, mid: bool = True, whole_rows: bool = Fa
         near, off_slack = theta**2 * (square + slack) / safe_lam, slack / safe_lam
     far_pad = theta * pad / root(safe_lam) + theta * root(off_slack)
     offset = norm_up(near, ledger.terms_q + 8)
-    offset_low = xp.where(alone, xp.maximum(norm_down(near, edit.d + 24) - 2 * far_pad, 0.0), 0.0)
+    near = norm_down(xp.maximum(near - 2 * theta**2 * spare, 0.0), edit.d + 24)  # a row's terms may cancel
+    offset_low = xp.where(alone, xp.maximum(near - 2 * far_pad, 0.0), 0.0)
     return hold(Ball(
         gap=gap, radius=radius, lam_min=safe_lam, theta=theta, dual_radius=dual, mu=mu, v_radius=v_radius,
         joint=up(joint, 16), offset_low=offset_low, offset_up=up(offset + far_pad),
@@ -165,8 +166,8 @@ def spot_norm(ledger: Ledger, beta, moved, new, kept, e_delta, e_w):
     """||w - u||^2 when v gains whole old rows, from stored norms and products; the triangle inequality joins rows.
 
     Returns:
-        the square, its rounding slack, a bound on the error of w - u itself, and whether only one row is touched
-        (then the value is exact and not only an upper bound).
+        the square, its rounding slack, a bound on the error of w - u itself, whether only one row is touched (then
+        the value is exact and not only an upper bound), and what the square then holds to spare for its rounding.
     """
     model, old, totals, edit = ledger.model, ledger.old, ledger.model.totals, ledger.edit
     lam = edit.penalty.strong_convexity
@@ -180,17 +181,17 @@ def spot_norm(ledger: Ledger, beta, moved, new, kept, e_delta, e_w):
     width = model.row_terms + np.minimum(ledger.terms_e, edit.d) + 16
     row_norm = root(old.row_norm_sq)
     size = xp.abs(beta) * row_norm + root(own_sq)
-    about, norms = root(xp.maximum(squares, 0.0)), root(xp.maximum(squares, 0.0) + growth(k) * size**2)
+    norms = root(xp.maximum(squares, 0.0) + growth(k) * size**2)
     bulk = e_delta * root(totals.delta_delta) + xp.abs(e_w) * root(totals.w_w)
     whole = e_delta**2 * totals.delta_delta + 2 * e_delta * e_w * totals.delta_w + e_w**2 * totals.w_w
-    total, found = edit.total_r(norms) / lam, edit.total_r(about) / lam
-    e_sq = whole - 2 * edit.total_r(dots) / lam + found**2
+    total = edit.total_r(norms) / lam
+    e_sq = whole - 2 * edit.total_r(dots) / lam + total**2
     slack = 2 * bulk * edit.total_r(size) / lam + total**2
     slack = growth(edit.d + 16) * bulk**2 + growth(width + ledger.terms_r) * slack
-    slack = slack + xp.maximum(total**2 - found**2, 0.0)  # rows that cancel: their norms are not known that well
     error = edit.total_r((xp.abs(new) + xp.abs(kept)) * row_norm + edit.by_row(xp.abs(moved)))
     alone = edit.total_r(xp.where(edit.rows < edit.n, 1.0, 0.0)) <= 1
-    return hold((xp.maximum(e_sq, 0.0), slack, growth(16) * error / lam, alone))
+    spare = growth(k) * edit.total_r(size**2) / lam**2
+    return hold((xp.maximum(e_sq, 0.0), slack, growth(16) * error / lam, alone, spare))
 
 
 def objective(ledger: Ledger, losses, w):
