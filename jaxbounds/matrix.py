@@ -18,7 +18,7 @@ import numpy as np
 import scipy.sparse as sp
 from jax import lax
 
-from jaxbounds.arguments import as_array, checked_sparse, is_real
+from jaxbounds.arguments import as_array, checked_sparse
 from jaxbounds.array import is_spread
 from jaxbounds.chunks import Chunks, check_positions, grid, make_chunks
 from jaxbounds.pytree import in_float64, is_traced, pytree, static
@@ -373,8 +373,8 @@ def _from_jax_sparse(X: Any, name: str) -> sp.coo_array | sp.csr_array:
 
 
 def _sparse(X: Any, name: str) -> Sparse:
-    dtype = _dtype_for(X.dtype, name)
-    _check_shape(X.shape, name)
+    dtype = dtype_for(X.dtype, name)
+    check_shape(X.shape, name)
     X = checked_sparse(X, name)
     check_positions(int(X.nnz), name)
     csr = X.tocsr()

@@ -65,9 +65,12 @@ class RowBlocks:
     """
 
     def __init__(self, source: Any, columns: int | None = None):
-        self._parts = open_rows(source, columns)
         self._functions: tuple[Callable, ...] = ()
-        self._measure()
+        try:
+            self._parts = open_rows(source, columns)
+            self._measure()
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"source: {error}; pass a path, a matrix, or a list of them") from error
 
     def _twin(self) -> RowBlocks:
         other = object.__new__(RowBlocks)

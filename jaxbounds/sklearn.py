@@ -15,7 +15,6 @@ from jaxbounds.certificates import Method
 from jaxbounds.changes import set_penalty
 from jaxbounds.inputs import Inputs
 from jaxbounds.kinds import Change, Combined, check_change
-from jaxbounds.matrix import checked_structure
 from jaxbounds.messages import brief, few
 from jaxbounds.names import Named, resolved
 from jaxbounds.problem import Problem, as_number, as_vector

@@ -25,7 +25,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from jaxbounds import kinds
-from jaxbounds.arguments import as_flag, as_path, as_whole
+from jaxbounds.arguments import as_flag, as_path
 from jaxbounds.array import put, whole
 from jaxbounds.certificates.factor import Factor
 from jaxbounds.classes import ClassModel
@@ -386,56 +386,13 @@ def _read(content: Any, arrays: dict[str, np.ndarray], problem: Problem | None) 
     return put(model)
 
 
-def check_model(model: Model) -> None:
-    """Raise if a part of a model has not the shape or type that `remember` gives it, or if P(w) is not what it says."""
-    model.problem.check()
-    n, d = np.shape(model.alpha)[0], np.shape(model.w)[0]
-
-    def check(value, name, shape, dtypes=(np.float64,)):
-        if not isinstance(value, np.ndarray) or value.shape != shape or value.dtype not in dtypes:
-            raise ValueError(f"its {name} is not an array of shape {shape}")
-
-    check(model.w, "w", (d,), (np.float32, np.float64))
-    for name, shape in (("alpha", (n,)), ("ref", (n,)), ("intercept", ()), ("gap", ()), ("primal", ())):
-        check(getattr(model, name), name, shape)
-    for name in ("status", "n_steps"):
-        check(getattr(model, name), name, (), (np.int32,))
-    parts = [("rows", Rows, (n,)), ("columns", Columns, (d,)), ("totals", Totals, ())]
-    for part, kind, shape in parts:
-        if not isinstance(getattr(model, part), kind):
-            raise ValueError(f"its {part} are missing")
-        for field in dataclasses.fields(kind):
-            check(getattr(getattr(model, part), field.name), f"{part}.{field.name}", shape)
-    as_whole(model.row_terms, "row_terms", 0, 2**31)
-    for leaf in jax.tree.leaves(model.problem.penalty):
-        if np.ndim(leaf) > 1 or (np.ndim(leaf) == 1 and leaf.shape[0] != d):
-            raise ValueError(f"its penalty has a parameter of shape {np.shape(leaf)}")
-    data, factor = model.data, model.factor
-    if data is not None:
-        if not isinstance(data, Data) or not isinstance(data.matrix, Dense | Sparse):
-            raise ValueError("its data are not a matrix, targets and weights")
-        if isinstance(data.matrix, Dense):
-            check(data.matrix.values, "data", (n, d), (np.float32, np.float64))
-        if data.matrix.shape != (n, d):
-            raise ValueError(f"its data have shape {data.matrix.shape} instead of {(n, d)}")
-        check(data.target, "data.target", (n,))
-        check(data.weight, "data.weight", (n,))
-    if factor is not None:
-        if not isinstance(factor, Factor):
-            raise ValueError("its factor is none")
-        shapes = {"gram": (d, d), "vectors": (d, d), "h": (n,), "lengths": (n,), "values": (d,), "v": (d,)}
-        shapes["v_pad"] = (d,)
-        for field in dataclasses.fields(Factor):
-            check(getattr(factor, field.name), f"factor.{field.name}", shapes.get(field.name, ()))
-    _check_primal(model, n)
-
-
-def _check_primal(model: Model, n: int) -> None:
-    """A user's function is only known by its name: another one of that name would give another objective."""
-    problem, rows = put(model.problem), model.rows
-    q = problem.loss.coordinate(rows.score, rows.target)
-    losses = rows.weight * problem.unit(n) * np.asarray(problem.loss.value(q, rows.target))
-    penalties = np.asarray(problem.penalty.value(model.w))
-    stored, size = float(model.primal), np.sum(np.abs(losses)) + np.sum(np.abs(penalties))
-    if abs(np.sum(losses) + np.sum(penalties) - stored) > 1e-6 * size:
-        raise ValueError(f"its P(w) = {stored:.6g} is not what its problem gives: pass the problem= that was saved")
+def _with_shared(models: list) -> tuple[Model, ...]:
+    """Models as `_shared` had them."""
+    first, filled = models[0], []
+    for model in models:
+        if model.problem is None:
+            model = replace(model, problem=first.problem)
+        if model.data is not None and model.data.matrix is None:
+            model = replace(model, data=replace(model.data, matrix=first.data.matrix))
+        filled.append(model)
+    return tuple(filled)

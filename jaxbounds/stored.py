@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxbounds.arguments import as_whole
 from jaxbounds.array import put
 from jaxbounds.certificates.factor import Factor
 from jaxbounds.inputs import Inputs
@@ -55,8 +56,7 @@ def check_model(model: Model) -> None:
             raise ValueError(f"its {part} are missing")
         for field in dataclasses.fields(kind):
             _check_array(getattr(getattr(model, part), field.name), f"{part}.{field.name}", shape)
-    if not isinstance(model.row_terms, int):
-        raise ValueError("its row_terms is not a number")
+    as_whole(model.row_terms, "row_terms", 0, 2**31)
     _check_penalty(model.problem, d)
     _check_data(model.data, n, d)
     factor = model.factor
@@ -121,8 +121,9 @@ def _check_multinomial(model: MultinomialModel) -> None:
         _check_array(getattr(model, name), name, shape)
     for name in ("status", "n_steps"):
         _check_array(getattr(model, name), name, (), (np.int32,))
-    if not isinstance(model.row_terms, int) or model.data is None:
-        raise ValueError("its row_terms or its data are missing")
+    as_whole(model.row_terms, "row_terms", 0, 2**31)
+    if model.data is None:
+        raise ValueError("its data are missing")
     _check_penalty(problem, d)
     _check_data(model.data, n, d)
     _check_inputs(model.inputs, d)

@@ -55,7 +55,8 @@ def fault(entry: Entry, plain: dict, name: str, label: str, hostile: Any, stands
             return f"not named: {type(error).__name__}: {said}"
         return None if re.search(REMEDY, said) else f"no remedy: {said}"
     except OSError as error:
-        return None if name == "path" and "jaxbounds_hostile" in str(error) else f"{type(error).__name__}: {error}"
+        named = name in ("path", "checkpoint", "source") and re.search("_hostile|abc|no such file", str(error))
+        return None if named else f"{type(error).__name__}: {error}"
     except Exception as error:  # warnings are errors here too
         return None if entry.theirs and isinstance(error, THEIRS) else f"{type(error).__name__}: {error}"
     if stands is REFUSED:
@@ -104,7 +105,9 @@ MADE_HERE = {  # results, which users read and never make, and what only the lib
     "Influence", "LabelErrors", "LeaveOneOut", "Model", "MultinomialBounds", "MultinomialModel", "OneVsRest",
     "OneVsRestBounds", "Path", "PenaltySweep", "Push", "RowRanks", "WorstCase", "Interval", "Status", "Cached",
     "Curvature", "Partial", "SelfConcordant", "losses.Loss", "penalties.Penalty", "solvers.Solution", "solvers.Task",
-    "solvers.default_solver", "certificates.Ball", "certificates.Method", "certificates.Region",
+    "solvers.default_solver", "certificates.Ball", "certificates.Method", "certificates.Region", "RowBlocks.at",
+    "RowBlocks.columns", "RowBlocks.map", "RowBlocks.matmat", "RowBlocks.matvec", "RowBlocks.normal",
+    "RowBlocks.product", "RowBlocks.rmatvec", "RowBlocks.rows", "RowBlocks.take", "RowBlocks.with_rows",
 }  # fmt: skip
 INNER = {  # methods by which the library's parts talk to each other; users get them checked by `fit` and `bound`
     "certify", "check", "edits", "missing", "applies", "ask", "init", "step", "finish", "run", "solve", "balanced",

@@ -83,7 +83,8 @@ def _cached(kept: str, key: dict[str, Any]) -> tuple[scipy.sparse.csr_matrix, np
     if any(found.get(name) != value for name, value in key.items()) or not found["settled"]:
         return None
     try:
-        X = scipy.sparse.csr_matrix(tuple(arrays[name] for name in ("data", "indices", "indptr")), shape=found["shape"])
+        parts: Any = tuple(arrays[name] for name in ("data", "indices", "indptr"))
+        X: Any = scipy.sparse.csr_matrix(parts, shape=found["shape"])
         return checked_sparse(X, "X"), as_vector(arrays["y"], found["shape"][0], "y")
     except UNREADABLE:
         return None

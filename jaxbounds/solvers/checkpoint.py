@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxbounds.arguments import as_path
 from jaxbounds.array import put
 from jaxbounds.solvers.common import Task
 from jaxbounds.storage import UNREADABLE, encode, pack, reason, remove_unfinished, unpack, write_atomically
@@ -25,7 +26,7 @@ class Checkpoint:
     """
 
     def __init__(self, path: str | os.PathLike[str], solver: Any, task: Task):
-        self.path = os.fspath(path)
+        self.path = as_path(path, "checkpoint")
         self.solved = _description(solver, task)
         self.matrix_sum = _matrix_sum(task)
         self.written, self.took = -np.inf, 0.0
