@@ -144,5 +144,5 @@ def test_refusals():
             jb.fit(problem, X, Y, solver=LBFGS)
     with pytest.raises(TypeError, match="needs an optax.GradientTransformation"):
         jb.fit(LOGISTIC, X, Y, solver=jb.solvers.Optax(optax.adam))
-    with pytest.raises(ValueError, match="positive whole number of updates, got 0"):
+    with pytest.raises(ValueError, match="updates must be a whole number of at least 1, got 0"):
         jb.fit(LOGISTIC, X, Y, solver=jb.solvers.Optax(optax.adam(0.1), updates=0))

@@ -343,5 +343,5 @@ def test_what_is_missing_is_named():
     model = jb.fit(jb.Problem(jb.losses.logistic(), jb.penalties.l2(0.1)), X, y)
     with pytest.raises(ValueError, match="needs the data"):
         jb.bound(model.without_data(), jb.set_rows([0], X[:1], old_values=X[:1]), jb.Pass())
-    with pytest.raises(ValueError, match="cg_steps must be a positive integer"):
+    with pytest.raises(ValueError, match="cg_steps must be a whole number"):
         jb.bound(model, jb.remove_rows([0]), jb.Pass(cg_steps=0))

@@ -324,7 +324,7 @@ def test_errors_name_what_is_wrong():
         (lambda: jb.bound_each(model, jb.add_rows(X_BASE[:1], [1])), "changes is a single change"),
         (lambda: jb.bound_each(model, [one]), "changes must come from stack"),
         (lambda: jb.bound_each(one, one), "model must come from fit"),
-        (lambda: jb.bound_each(model, jb.stack([one]), batch_size=0), "batch_size must be a positive integer"),
+        (lambda: jb.bound_each(model, jb.stack([one]), batch_size=0), "batch_size must be a whole number"),
         (lambda: jb.bound_each(model, jb.stack([one]), method=jb.Cached), "call it"),
         (lambda: jb.bound_each(model, jb.stack([one]), X_BASE[:, :3]), "X must have 8 columns"),
         (lambda: jb.bound_each(model, jb.stack([one])).scores(), "X is missing"),

@@ -65,7 +65,7 @@ class Optax(Solver):
         loss, penalty = problem.loss, problem.penalty
         if not (hasattr(self.transformation, "init") and hasattr(self.transformation, "update")):
             raise TypeError(
-                "transformation must be an optax.GradientTransformation, such as optax.lbfgs(); got "
+                "transformation: Optax needs an optax.GradientTransformation, such as optax.lbfgs(); got "
                 f"{type(self.transformation).__name__}"
             )
         as_whole(self.updates, "updates", 1)
