@@ -190,7 +190,7 @@ def spot_norm(ledger: Ledger, beta, moved, new, kept, e_delta, e_w):
     slack = growth(edit.d + 16) * bulk**2 + growth(width + ledger.terms_r) * slack
     error = edit.total_r((xp.abs(new) + xp.abs(kept)) * row_norm + edit.by_row(xp.abs(moved)))
     alone = edit.total_r(xp.where(edit.rows < edit.n, 1.0, 0.0)) <= 1
-    spare = growth(k) * edit.total_r(size**2) / lam**2
+    spare = edit.total_r(growth(k) * size**2) / lam**2
     return hold((xp.maximum(e_sq, 0.0), slack, growth(16) * error / lam, alone, spare))
 
 
