@@ -172,6 +172,7 @@ def _lay(changes: list[Change], members) -> Flat:
     return Flat(tuple(flat), tuple(owners), np.asarray(members), len(changes))
 
 
+@in_float64
 def stack(changes) -> Any:
     """Many changes for `bound_each`.
 

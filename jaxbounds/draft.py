@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbounds import kinds as ch
-from jaxbounds.array import to_host
+from jaxbounds.array import are_plain, to_host
 from jaxbounds.host import HostMatrix
 from jaxbounds.matrix import Dense, Matrix
 from jaxbounds.model import Model
@@ -255,7 +255,7 @@ def entries(matrix: Matrix | HostMatrix, xp):
 
 def lookup(matrix: Matrix, rows, cols, xp):
     """X[rows, cols] as float64, for positions in bounds."""
-    if xp is np:
+    if xp is np and not are_plain((matrix.values if isinstance(matrix, Dense) else matrix.by_row.data,)):
         matrix = to_host(matrix)
     values = matrix.values[rows, cols] if isinstance(matrix, Dense) else matrix.by_row.at(rows, cols)
     return values.astype(np.float64)
