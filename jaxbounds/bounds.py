@@ -21,7 +21,7 @@ from jaxbounds.kinds import Change, SetPenalty
 from jaxbounds.model import Model
 from jaxbounds.often import Ready, ready
 from jaxbounds.problem import Problem
-from jaxbounds.pytree import in_float64, is_traced, pytree, reduce
+from jaxbounds.pytree import in_float64, is_traced, is_wide, pytree, reduce
 from jaxbounds.scattered import Scattered, scattered
 from jaxbounds.status import Status
 
@@ -72,7 +72,7 @@ def published(method: Callable[P, Any]) -> Callable[P, Interval]:
 
     @functools.wraps(method)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> Interval:
-        wide = jax.dtypes.canonicalize_dtype(np.float64) == np.float64
+        wide = is_wide()
         with jax.enable_x64(True), np.errstate(all="ignore"):
             lower, upper = method(*args, **kwargs)
             return publish(lower, upper, wide)
@@ -115,7 +115,7 @@ class Bounds:
     moved: Any = None  # (lower, upper) of the distance where it is known already
 
     @functools.cached_property
-    def parts(self) -> tuple:
+    def parts(self) -> Any:
         """Each edit with its regions."""
         return self.regions() if callable(self.regions) else self.regions
 
@@ -169,7 +169,7 @@ class Bounds:
         """Interval for ||w_new - w_old||_2: retrain when its upper end exceeds your tolerance."""
         if self.moved is None:
             return self._distance()
-        return Interval(*(self.moved if jax.config.jax_enable_x64 else to_host(self.moved)))
+        return Interval(*(self.moved if is_wide() else to_host(self.moved)))
 
     @published
     def _distance(self):

@@ -31,6 +31,11 @@ def _as_numpy(leaf):
     return np.asarray(leaf) if isinstance(leaf, jax.Array) else leaf
 
 
+def is_wide() -> bool:
+    """Whether 64-bit types are on here."""
+    return jax.dtypes.canonicalize_dtype(np.float64) == np.float64
+
+
 def _kept_wide(leaf):
     """A float64 array of NumPy as one of jax, which no jit boundary cuts to float32 with x64 off."""
     if not (isinstance(leaf, np.ndarray) and leaf.dtype == np.float64):
@@ -65,7 +70,7 @@ def pytree(cls: type[T]) -> type[T]:
     # jit then now and then runs what was compiled for another class
     def flatten(self):
         values = [getattr(self, name) for name in leaves]
-        if on_host and not jax.config.jax_enable_x64:
+        if on_host and not is_wide():
             values = [_kept_wide(value) for value in values]
         return values, (made, *[getattr(self, name) for name in fixed])
 
