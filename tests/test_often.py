@@ -15,8 +15,7 @@ from jaxbounds.chunks import make_chunks
 from jaxbounds.scattered import scattered
 
 N, D = 40, 6
-LOSSES = {"smoothed_hinge": lambda: jb.losses.smoothed_hinge(0.5), "squared": jb.losses.squared,
-          "hinge": jb.losses.hinge}  # fmt: skip
+LOSSES = {"smoothed_hinge": lambda: jb.losses.smoothed_hinge(0.5), "squared": jb.losses.squared}
 
 
 def model_of(loss="smoothed_hinge", dtype="float64", sparse=False, lam=0.05):
