@@ -62,6 +62,12 @@ def touched(X: sp.csr_array, scenario: str, size: int) -> float:
     return size if scenario == "spot" else size * X.nnz / X.shape[int(scenario == "columns")]
 
 
+def warm(call, repeats: int) -> float:
+    """Least seconds of up to so many calls, after one that compiles what is to be compiled."""
+    call()
+    return best(call, repeats, most=5.0)[0]
+
+
 def run_set(X, y, lams, sizes, candidates: int, say) -> dict:
     """Times of one set: retraining and single bounds for every lam, batches for the first."""
     X = unit_rows(X)
@@ -76,13 +82,12 @@ def run_set(X, y, lams, sizes, candidates: int, say) -> dict:
         for scenario, size in cases:
             rng = np.random.default_rng(size)
             change = draw(X, scenario, size, rng)
-            retrain = best(lambda m=model, c=change: jb.refit(m, c, tol=TOL_RETRAIN), 4, most=10.0)[0]
-            single = best(lambda m=model, c=change: jb.bound(m, c).distance, 30, most=1.0)[0]
+            retrain = warm(lambda m=model, c=change: jb.refit(m, c, tol=TOL_RETRAIN), 4)
+            single = warm(lambda m=model, c=change: jb.bound(m, c).distance, 100)
             if (scenario, size) not in each:
                 count = int(max(1, min(candidates, TOUCHED / touched(X, scenario, size))))
                 changes = batch(X, scenario, size, count, rng)
-                seconds = best(lambda m=model, c=changes: jb.bound_each(m, c).distance, 3, most=5.0)[0]
-                each[scenario, size] = count, seconds / count
+                each[scenario, size] = count, warm(lambda m=model, c=changes: jb.bound_each(m, c).distance, 3) / count
             count, seconds = each[scenario, size]
             cell = {"lam": lam, "scenario": scenario, "size": size, "candidates": count}
             cells.append(cell | {k: float(f"{v:.3g}") for k, v in
