@@ -11,16 +11,16 @@ import numpy as np
 from jaxbounds.array import on_host, put, to_host, xp
 from jaxbounds.batches import Flat
 from jaxbounds.certificates import Cached, Method, Theorem1
-from jaxbounds.certificates.unpenalised import certify_with_intercept, check_intercept
+from jaxbounds.certificates.unpenalised import certify_with_intercept
 from jaxbounds.classes import ClassModel, not_a_model
 from jaxbounds.display import html, text
 from jaxbounds.edit import Edit, prepare
 from jaxbounds.host import on_device
 from jaxbounds.inputs import numbered, rows_of
-from jaxbounds.kinds import Change, SetPenalty
+from jaxbounds.kinds import Change
+from jaxbounds.methods import check_method
 from jaxbounds.model import Model
 from jaxbounds.often import Ready, ready
-from jaxbounds.problem import Problem
 from jaxbounds.pytree import in_float64, is_traced, is_wide, pytree, reduce
 from jaxbounds.scattered import Scattered, scattered
 from jaxbounds.status import Status
@@ -315,27 +315,6 @@ def summary(parts):
 
 
 _certify_jit = jax.jit(certify)
-
-
-def problem_after(problem: Problem, change: Change | Flat) -> Problem:
-    """The problem with the penalty that a change sets."""
-    for part in change.parts():
-        if isinstance(part, SetPenalty):
-            problem = dataclasses.replace(problem, penalty=part.penalty)
-    return problem
-
-
-def check_method(method: Any, problem: Any = None, change: Any = None) -> Method:
-    """The method; raises if it is none, or does not apply to the problem after the change."""
-    if not isinstance(method, Method):
-        what = f"the class {method.__name__}; call it" if isinstance(method, type) else type(method).__name__
-        raise TypeError(f"method must be Theorem1(), Cached(), Partial(), Pass() or Curvature(), got {what}")
-    if change is not None:
-        problem = problem_after(problem, change)
-        problem.check()
-        method.check(problem)
-        check_intercept(problem)
-    return method
 
 
 @in_float64

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxbounds.bounds import Bounds, Interval, bound, labels_of, problem_after
+from jaxbounds.bounds import Bounds, Interval, bound, labels_of
 from jaxbounds.certificates import Cached, Curvature, Method, Partial, Pass, SelfConcordant
 from jaxbounds.changes import set_penalty
 from jaxbounds.classes import ClassModel
@@ -17,6 +17,7 @@ from jaxbounds.host import HostMatrix, matrix_of
 from jaxbounds.inputs import numbered, rows_of
 from jaxbounds.kinds import Change
 from jaxbounds.matrix import as_matrix
+from jaxbounds.methods import problem_after
 from jaxbounds.model import Model
 from jaxbounds.names import frame_columns
 from jaxbounds.problem import as_number
