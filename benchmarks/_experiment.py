@@ -77,7 +77,7 @@ def _used(X) -> np.ndarray:
 def draw(X: sp.csr_array, scenario: str, size: int, rng: np.random.Generator):
     """A random change of a scenario."""
     low, high = (np.ravel(end.toarray()) for end in (X.min(axis=0), X.max(axis=0)))
-    form = (lambda new: new.toarray()) if _dense(X) else (lambda new: new)
+    form = (lambda new: new.toarray()) if is_dense(X) else (lambda new: new)
     if scenario == "spot":
         rows, columns = X.nonzero()
         chosen = np.sort(rng.choice(rows.size, size, replace=False))
@@ -94,7 +94,7 @@ def draw(X: sp.csr_array, scenario: str, size: int, rng: np.random.Generator):
     return jb.set_columns(chosen, form(new))
 
 
-def _dense(X) -> bool:
+def is_dense(X) -> bool:
     return X.nnz > 0.3 * X.shape[0] * X.shape[1]
 
 
@@ -145,7 +145,7 @@ def run_set(name: str, X, y, seeds: int, lams, sizes, say=print) -> dict:
         X_train, X_test = sp.csr_array(X[train]), sp.csr_array(X[test])
         for lam in lams:
             problem = jb.Problem(jb.losses.smoothed_hinge(GAMMA), jb.penalties.l2(lam))
-            data = X_train.toarray() if _dense(X_train) else X_train
+            data = X_train.toarray() if is_dense(X_train) else X_train
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # its gap is part of the bounds
                 model = jb.fit(problem, data, y[train], tol=TOL_OLD)

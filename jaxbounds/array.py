@@ -21,9 +21,20 @@ def leaves(trees: tuple) -> list:
     return jax.tree.leaves(tuple(tree for tree in trees if not isinstance(tree, Iterator)))
 
 
+_PLAIN = {np.ndarray, np.float64, np.bool_, np.int32, np.int64, float, int, bool, str, type(None)}
+
+
+def are_plain(args) -> bool:
+    """True if all arguments are NumPy arrays, numbers, text or None."""
+    return all(type(a) in _PLAIN for a in args)
+
+
 def uses_jax(args) -> bool:
     """True if a jax array (or tracer) is among the arguments or their items."""
-    return any(isinstance(a, jax.Array) or (isinstance(a, list | tuple) and uses_jax(a)) for a in args)
+    for a in args:  # what is plain is seen at once: instance checks of jax.Array are slow
+        if type(a) not in _PLAIN and (isinstance(a, jax.Array) or (isinstance(a, list | tuple) and uses_jax(a))):
+            return True
+    return False
 
 
 class _Namespace:
@@ -35,7 +46,10 @@ class _Namespace:
             return host
 
         def call(*args, **kwargs):
-            return (device if uses_jax(args) else host)(*args, **kwargs)
+            for a in args:  # as `uses_jax`, without its call
+                if type(a) not in _PLAIN and uses_jax((a,)):
+                    return device(*args, **kwargs)
+            return host(*args, **kwargs)
 
         setattr(self, name, call)
         return call

@@ -177,6 +177,7 @@ def _lay(changes: list[Change], members) -> Flat:
     return Flat(tuple(flat), tuple(owners), np.asarray(members), len(changes))
 
 
+@in_float64
 def stack(changes, model: Model | None = None) -> Any:
     """Many changes for `bound_each`.
 

@@ -11,17 +11,20 @@ import numpy as np
 from jaxbounds.arguments import as_array
 from jaxbounds.array import on_host, put, to_host, xp
 from jaxbounds.batches import Flat
-from jaxbounds.certificates import Cached, Method
+from jaxbounds.certificates import Cached, Method, Theorem1
 from jaxbounds.certificates.fallback import fallback
-from jaxbounds.certificates.unpenalised import certify_with_intercept, check_intercept
+from jaxbounds.certificates.unpenalised import certify_with_intercept
 from jaxbounds.classes import ClassModel, not_a_model
 from jaxbounds.display import shown
+from jaxbounds.edit import Edit, prepare
 from jaxbounds.host import on_device
 from jaxbounds.inputs import numbered, rows_of
-from jaxbounds.kinds import Change, SetPenalty, check_change
+from jaxbounds.kinds import Change, check_change
+from jaxbounds.methods import check_method
 from jaxbounds.model import Model
-from jaxbounds.problem import Problem
-from jaxbounds.pytree import in_float64, is_traced, pytree, reduce
+from jaxbounds.often import Ready, ready
+from jaxbounds.pytree import in_float64, is_traced, is_wide, pytree, reduce
+from jaxbounds.scattered import Scattered, scattered
 from jaxbounds.status import Status
 from jaxbounds.wording import touched
 
@@ -72,7 +75,7 @@ def published(method: Callable[P, Any]) -> Callable[P, Interval]:
 
     @functools.wraps(method)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> Interval:
-        wide = jax.dtypes.canonicalize_dtype(np.float64) == np.float64
+        wide = is_wide()
         with jax.enable_x64(True), np.errstate(all="ignore"):
             lower, upper = method(*args, **kwargs)
             return publish(lower, upper, wide)
@@ -110,14 +113,20 @@ class Bounds:
     """
 
     model: Model
-    parts: tuple
+    regions: Any  # those of each edit, or a function that finds them when they are asked for
     gap: Any
     radius: Any
     dual_radius: Any
     status: Any
+    moved: Any = None  # (lower, upper) of the distance where it is known already
     fallback: Any = None
     touched: Any = None  # (kinds,) int32, see `wording.touched`
     method: Any = None
+
+    @functools.cached_property
+    def parts(self) -> Any:
+        """Each edit with its regions."""
+        return self.regions() if callable(self.regions) else self.regions
 
     @published
     def w(self, j=None):
@@ -165,9 +174,14 @@ class Bounds:
         return _evaluate(self, "offset")
 
     @property
-    @published
-    def distance(self):
+    def distance(self) -> Interval:
         """Interval for ||w_new - w_old||_2: retrain when its upper end exceeds your tolerance."""
+        if self.moved is None:
+            return self._distance()
+        return Interval(*(self.moved if is_wide() else to_host(self.moved)))
+
+    @published
+    def _distance(self):
         return _evaluate(self, "distance")
 
     @in_float64
@@ -237,16 +251,24 @@ class Bounds:
 
 def _flatten(bounds: Bounds):
     # regions of host calls stay NumPy until the bounds travel through a jax transformation
-    return put(on_device(tuple(getattr(bounds, f.name) for f in dataclasses.fields(bounds)))), None
+    settled = _settled(bounds)
+    return put(on_device(tuple(getattr(settled, f.name) for f in dataclasses.fields(settled)))), None
+
+
+def _settled(bounds: Bounds) -> Bounds:
+    """The same bounds, their regions found."""
+    return dataclasses.replace(bounds, regions=bounds.parts, moved=None)
 
 
 jax.tree_util.register_pytree_node(Bounds, _flatten, lambda _, children: Bounds(*children))
-Bounds.__reduce__ = reduce  # type: ignore[method-assign]
+Bounds.__reduce__ = lambda self: reduce(_settled(self))  # type: ignore[method-assign]
 
 
 def _evaluate(bounds: Bounds, what: str, *args):
     """The intersection of what all regions say; everything if the change was invalid."""
-    model, parts, status = bounds.model, bounds.parts, bounds.status
+    model, parts, status, known = bounds.model, bounds.parts, bounds.status, ready(bounds.model)
+    if known is not None and isinstance(parts[0][0].rows, np.ndarray) and on_host(args):
+        return intersect(known.host, parts, np.asarray(status), what, args)
     if on_host(model, parts, status, args):
         model, parts, status = to_host((model, parts, status))
         return intersect(model, parts, status, what, args)
@@ -303,30 +325,14 @@ def summary(parts):
 _certify_jit = jax.jit(certify)
 
 
-def problem_after(problem: Problem, change: Change | Flat) -> Problem:
-    """The problem with the penalty that a change sets."""
-    for part in change.parts():
-        if isinstance(part, SetPenalty):
-            problem = dataclasses.replace(problem, penalty=part.penalty)
-    return problem
-
-
-def check_method(method: Any, problem: Any = None, change: Any = None, name: str = "method") -> Method:
-    """The method; raises if it is none, or does not apply to the problem after the change."""
-    if not isinstance(method, Method):
-        what = f"the class {method.__name__}; call it" if isinstance(method, type) else type(method).__name__
-        raise TypeError(f"{name} must be Theorem1(), Cached(), Partial(), Pass() or Curvature(), got {what}")
-    if change is not None:
-        problem = problem_after(problem, change)
-        problem.check()
-        method.check(problem)
-        check_intercept(problem)
-    return method
-
-
 @in_float64
 def bound(model: Model, change: Change, method: Method | None = None) -> Bounds:
     """Bounds on the retrained model without retraining, at a cost that follows the size of the change.
+
+    On the CPU a call is NumPy and compiles nothing. With `Cached` and `Theorem1` the 257th call for models and changes
+    of the same kind and sizes (sizes in powers of two) compiles a program, once, in a second or two; later calls take
+    tens of microseconds. Both give the same intervals up to rounding, which both allow for. What else is asked of such
+    bounds (`scores`, `w`, ...) is computed when it is asked for.
 
     Args:
         model: from `fit`, `fit_one_vs_rest` or `from_sklearn`; inexact training only widens the bounds.
@@ -355,11 +361,43 @@ def bound(model: Model, change: Change, method: Method | None = None) -> Bounds:
         raise TypeError(not_a_model(model))
     check_change(change)
     change = numbered(model, change)
-    method = check_method(Cached() if method is None else method, model.problem, change)
+    known = ready(model)
+    problem = model.problem if known is None else known.host.problem
+    method = check_method(Cached() if method is None else method, problem, change)
     if (missing := method.missing(model, change)) is not None:
         raise ValueError(missing)
-    if on_host(model, change):
-        parts, *summary = certify(method, *to_host((model, change)))
-    else:
-        parts, *summary = _certify_jit(method, model, change)
-    return Bounds(model, parts, *put(summary), touched=touched(change), method=method)
+    said = {"touched": touched(change), "method": method}
+    if known is None or not on_host(change):
+        parts, *found, weaker = _certify_jit(method, model, change)
+        return Bounds(model, parts, *found, fallback=weaker, **said)
+    if isinstance(method, Cached | Theorem1) and not model.problem.intercept:
+        return _bound_touched(model, known, method, change, said)
+    parts, *found = certify(method, known.host, to_host(change))
+    *found, weaker = put(found)
+    return Bounds(model, parts, *found, fallback=weaker, **said)
+
+
+def _bound_touched(model: Model, known: Ready, method: Method, change: Change, said: dict) -> Bounds:
+    """Bounds from what the change touches alone, by a compiled program where such changes come often."""
+    asked = scattered(known.host, change) or prepare(known.host, to_host(change))
+    said["fallback"] = put(np.int32(0))
+
+    def regions():
+        return method.certify(known.host, (_edit_of(known.host, asked),))
+
+    if known.host.problem.penalty.strong_convexity is not None:
+        if (answer := known.answer(_summarise, method, asked)) is not None:
+            return Bounds(model, regions, *answer, **said)
+    parts = regions()
+    return Bounds(model, parts, *put(summary(parts)), **said)
+
+
+def _edit_of(model: Model, asked: Edit | Scattered) -> Edit:
+    return asked.edit(model) if isinstance(asked, Scattered) else asked
+
+
+def _summarise(method: Method, model: Model, asked: Edit | Scattered):
+    """(gap, radius, dual radius, status, distance) of a change."""
+    parts = method.certify(model, (_edit_of(model, asked),))
+    found = summary(parts)
+    return *found, intersect(model, parts, found[-1], "distance", ())

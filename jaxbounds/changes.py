@@ -5,7 +5,6 @@ import numpy as np
 import scipy.sparse as sp
 
 from jaxbounds.arguments import as_array, as_flag
-from jaxbounds.array import put
 from jaxbounds.kinds import (
     AddColumns,
     AddRows,
@@ -47,21 +46,26 @@ def check_index(index, name: str):
     array = np.atleast_1d(array)
     if array.size == 0:
         raise ValueError(f"{name} is empty; name at least one")
-    bad = np.flatnonzero((array < 0) | (array >= 2**31 - 1))
-    if bad.size:
-        raise ValueError(f"{name}[{bad[0]}] = {array[bad[0]]} is out of range; numbers count from 0 to 2**31 - 2")
-    return array.astype(np.int32)  # `put` moves it: jnp.asarray would compile for every new length
+    if array.min() < 0 or array.max() >= 2**31 - 1:
+        k = np.flatnonzero((array < 0) | (array >= 2**31 - 1))[0]
+        raise ValueError(f"{name}[{k}] = {array[k]} is out of range; numbers count from 0 to 2**31 - 2")
+    return array.astype(np.int32)
 
 
 def check_distinct(index, name: str):
-    if not is_traced(index):
-        array = np.asarray(index)
-        order = np.argsort(array, kind="stable")
-        repeated = order[1:][array[order][1:] == array[order][:-1]]
-        if repeated.size:
-            k = int(repeated.min())
-            raise ValueError(f"{name}[{k}] = {array[k]} is repeated; name each only once")
+    if not is_traced(index) and (k := _first_repeated(np.asarray(index))) is not None:
+        raise ValueError(f"{name}[{k}] = {np.asarray(index)[k]} is repeated; name each only once")
     return index
+
+
+def _first_repeated(values) -> int | None:
+    """Where the first value stands that an earlier one equals."""
+    ordered = np.sort(values)
+    if not (ordered[1:] == ordered[:-1]).any():
+        return None
+    order = np.argsort(values, kind="stable")
+    ordered = values[order]
+    return int(order[1:][ordered[1:] == ordered[:-1]].min())
 
 
 def _unique_index(index, name):
@@ -151,13 +155,11 @@ def set_elements(rows, cols, values, *, old_values=None) -> Change:
     if rows.shape != cols.shape:
         raise ValueError(f"rows and cols must have the same length, got {rows.shape[0]} and {cols.shape[0]}")
     if not is_traced(rows, cols):
-        pairs = np.asarray(rows, np.int64) << 32 | np.asarray(cols, np.int64)
-        _, first = np.unique(pairs, return_index=True)
-        if first.size < pairs.size:
-            k = int(np.setdiff1d(np.arange(pairs.size), first)[0])
+        k = _first_repeated(rows.astype(np.int64) << 32 | cols)
+        if k is not None:
             raise ValueError(f"element {k}, ({rows[k]}, {cols[k]}), is repeated; name each element only once")
     old = None if old_values is None else _values(old_values, rows.shape[0], "old_values")
-    return named(put(SetElements(rows, cols, _values(values, rows.shape[0], "values"), old)), names)
+    return named(SetElements(rows, cols, _values(values, rows.shape[0], "values"), old), names)
 
 
 @in_float64
@@ -185,7 +187,7 @@ def set_rows(rows, X_new, y_new=None, *, old_values=None) -> Change:
     k = rows.shape[0]
     target, labels = (None, None) if y_new is None else _labelled(y_new, k)
     change = SetRows(rows, _block(X_new, (k, None), "X_new"), target, _old_block(old_values, (k, None)))
-    return named(put(change), labels=labels, X=X_new)
+    return named(change, labels=labels, X=X_new)
 
 
 @in_float64
@@ -213,7 +215,7 @@ def set_columns(cols, X_new, *, old_values=None) -> Change:
     cols = _unique_index(cols, "cols")
     k = cols.shape[0]
     change = SetColumns(cols, _block(X_new, (None, k), "X_new"), _old_block(old_values, (None, k)))
-    return named(put(change), names)
+    return named(change, names)
 
 
 @in_float64
@@ -239,7 +241,7 @@ def set_targets(rows, y_new, *, old_values=None) -> Change:
     rows = _unique_index(rows, "rows")
     k = rows.shape[0]
     target, labels = _labelled(y_new, k)
-    return named(put(SetTargets(rows, target, _old_block(old_values, (k, None)))), labels=labels)
+    return named(SetTargets(rows, target, _old_block(old_values, (k, None))), labels=labels)
 
 
 @in_float64
@@ -263,7 +265,7 @@ def set_weights(rows, weights, *, old_values=None) -> Change:
     rows = _unique_index(rows, "rows")
     k = rows.shape[0]
     weights = as_sample_weight(_values(weights, k, "weights"), k, "weights")
-    return put(SetWeights(rows, weights, _old_block(old_values, (k, None))))
+    return SetWeights(rows, weights, _old_block(old_values, (k, None)))
 
 
 @in_float64
@@ -288,7 +290,7 @@ def add_rows(X_new, y_new, sample_weight=None) -> Change:
     k = matrix.shape[0]
     weight = None if sample_weight is None else as_sample_weight(sample_weight, k)
     target, labels = _labelled(y_new, k)
-    return named(put(AddRows(matrix, target, weight)), labels=labels, X=X_new)
+    return named(AddRows(matrix, target, weight), labels=labels, X=X_new)
 
 
 @in_float64
@@ -310,7 +312,7 @@ def remove_rows(rows, keep_n: bool = False, *, old_values=None) -> Change:
         [[0.0, 1.0]]
     """
     rows = _unique_index(rows, "rows")
-    return put(RemoveRows(rows, _old_block(old_values, (rows.shape[0], None)), as_flag(keep_n, "keep_n")))
+    return RemoveRows(rows, _old_block(old_values, (rows.shape[0], None)), as_flag(keep_n, "keep_n"))
 
 
 @in_float64
@@ -331,7 +333,7 @@ def add_columns(X_new) -> Change:
         >>> jb.add_columns([[1.0], [2.0]]).apply(np.eye(2), np.ones(2))[0].shape
         (2, 3)
     """
-    return put(AddColumns(as_matrix(X_new, "X_new")))
+    return AddColumns(as_matrix(X_new, "X_new"))
 
 
 @in_float64
@@ -354,7 +356,7 @@ def remove_columns(cols, *, old_values=None) -> Change:
     """
     cols, names = _numbered(cols)
     cols = _unique_index(cols, "cols")
-    return named(put(RemoveColumns(cols, _old_block(old_values, (None, cols.shape[0])))), names)
+    return named(RemoveColumns(cols, _old_block(old_values, (None, cols.shape[0]))), names)
 
 
 def set_penalty(penalty: Penalty) -> Change:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxbounds.array import fori_loop, uses_jax, xp
+from jaxbounds.array import reinterpret, uses_jax, xp
 from jaxbounds.pytree import is_traced, pytree, static
 
 INT32_MAX = 2**31 - 1
@@ -76,20 +76,15 @@ class Chunks:
         """The value at `index` of each owner in idx (in bounds), 0 where none is stored: bisection."""
         width, index = self.data.shape[1], index.astype(np.int32)
         indices, values = self.indices.reshape(-1), self.data.reshape(-1)
-        first, stop = self.start[idx] * width, self.start[idx + 1] * width  # fit in 32 bits, as all positions do
-        longest = self.terms if uses_jax((first,)) else int(np.max(stop - first, initial=0))
-
-        def halve(_, ends):
-            low, high = ends
-            middle = xp.maximum((high - low + 1) // 2 + low, low)
-            here = indices[middle]
-            # index 0 is an owner's first, or padding at its end
-            right = (here <= index) & ((here > 0) | (middle == first))
-            return xp.where(right, middle, low), xp.where(right, high, middle - 1)
-
-        ends = xp.minimum(first, indices.shape[0] - 1), stop - 1
-        low, high = fori_loop(0, longest.bit_length(), halve, ends)
-        return xp.where((high >= first) & (indices[low] == index), values[low], xp.zeros((), values.dtype))
+        low, stop = self.start[idx] * width, self.start[idx + 1] * width  # fit in 32 bits, as all positions do
+        longest = self.terms if uses_jax((low,)) else int(np.max(stop - low, initial=0))
+        low, last = xp.minimum(low, indices.shape[0] - 1), xp.maximum(stop, 1) - 1
+        empty = stop == self.start[idx] * width
+        for step in (1 << k for k in reversed(range(max(longest - 1, 0).bit_length()))):
+            ahead = xp.minimum(low + step, last)
+            # as unsigned numbers padding (index 0) lies past every index; an owner's first entry is never moved to
+            low = xp.where(reinterpret(indices[ahead] - 1, np.uint32) < reinterpret(index, np.uint32), ahead, low)
+        return xp.where(empty | (indices[low] != index), xp.zeros((), values.dtype), values[low])
 
 
 @jax.jit  # traced once for all the products of a program

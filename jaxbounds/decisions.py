@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from jaxbounds.arguments import as_flag
-from jaxbounds.bounds import Bounds, Interval, bound, labels_of, problem_after
+from jaxbounds.bounds import Bounds, Interval, bound, labels_of
 from jaxbounds.certificates import Cached, Curvature, Method, Partial, Pass, SelfConcordant
 from jaxbounds.changes import set_penalty
 from jaxbounds.classes import ClassModel, not_a_model
@@ -18,6 +18,7 @@ from jaxbounds.host import HostMatrix, matrix_of
 from jaxbounds.inputs import numbered, rows_of
 from jaxbounds.kinds import Change, check_change
 from jaxbounds.matrix import as_matrix
+from jaxbounds.methods import problem_after
 from jaxbounds.model import Model
 from jaxbounds.names import NamedRows, frame_columns
 from jaxbounds.problem import as_number

@@ -6,11 +6,12 @@ column b d + j, where n and d count the added ones. Nothing else tells a batch f
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxbounds import kinds as ch
-from jaxbounds.array import to_host
+from jaxbounds.array import are_plain, to_host
 from jaxbounds.host import HostMatrix
 from jaxbounds.matrix import Matrix
 from jaxbounds.model import Model
@@ -255,7 +256,7 @@ def entries(matrix: Matrix | HostMatrix, xp):
 
 def lookup(matrix: Matrix, rows, cols, xp):
     """X[rows, cols] as float64, for positions in bounds."""
-    if xp is np:
+    if xp is np and not are_plain(jax.tree.leaves(matrix)[:1]):
         matrix = to_host(matrix)
     return matrix.at(rows, cols).astype(np.float64)
 

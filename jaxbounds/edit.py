@@ -365,15 +365,22 @@ def bucket(size: int) -> int:
     return 1 << max(size - 1, 0).bit_length() if size else 1
 
 
+def padded(size: int) -> int:
+    """The size that slots are padded to: a power of two, or an eighth of one more often where padding costs time."""
+    step = max(bucket(size) // 8, 1) if size > 1024 else bucket(size)
+    return -(-size // step) * step or 1
+
+
 def _pad(edit: Edit) -> Edit:
-    """Pad the slots to powers of two; padding points past the end and changes nothing."""
+    """Pad the slots to few sizes; padding points past the end and changes nothing."""
 
     def pad(array, size, value):
-        return np.concatenate([array, np.full(size - array.shape[0], value, array.dtype)])
+        missing = size - array.shape[0]
+        return np.concatenate([array, np.full(missing, value, array.dtype)]) if missing else array
 
-    R = edit.rows.shape[0] if edit.all_rows else bucket(edit.rows.shape[0])
-    Q = edit.cols.shape[0] if edit.all_cols else bucket(edit.cols.shape[0])
-    E = bucket(edit.row.shape[0])
+    R = edit.rows.shape[0] if edit.all_rows else padded(edit.rows.shape[0])
+    Q = edit.cols.shape[0] if edit.all_cols else padded(edit.cols.shape[0])
+    E = padded(edit.row.shape[0])
     return replace(
         edit,
         rows=pad(edit.rows, R, edit.n),

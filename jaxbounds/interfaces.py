@@ -12,10 +12,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxbounds.array import uses_jax, xp
+from jaxbounds.array import are_plain, uses_jax, xp
 from jaxbounds.pytree import in_float64
 from jaxbounds.rounding import U
 from jaxbounds.secant import reach, usable
+
+
+def _holds_jax(self) -> bool:
+    """True if a jax array (or tracer) is among the parameters; what is plain is seen without flattening."""
+    return not are_plain(vars(self).values()) and uses_jax(jax.tree.leaves(self))
 
 
 def _numeric(method):
@@ -23,13 +28,13 @@ def _numeric(method):
 
     @functools.wraps(method)
     def wrapped(self, *args, **kwargs):
+        namespace = jnp if uses_jax(args) or uses_jax(kwargs.values()) or _holds_jax(self) else np
+
+        def convert(a):
+            return None if a is None else namespace.asarray(a, namespace.float64)
+
         # as in jax, infinities and NaN are values, and branches that are not taken are computed too
         with jax.enable_x64(True), np.errstate(all="ignore"):
-            namespace = jnp if uses_jax(jax.tree.leaves((self, args, kwargs))) else np
-
-            def convert(a):
-                return None if a is None else namespace.asarray(a, namespace.float64)
-
             return method(self, *map(convert, args), **{key: convert(a) for key, a in kwargs.items()})
 
     return wrapped

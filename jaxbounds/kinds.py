@@ -18,6 +18,8 @@ from jaxbounds.row_files import stacked
 class Change:
     """A change of the training data; combine several with `combine`."""
 
+    on_host = True  # its arrays are NumPy's: moving them to jax costs more than a bound
+
     def apply(self, X, y, sample_weight=None):
         """The new data, for retraining elsewhere (host only).
 
@@ -380,9 +382,9 @@ def entries(matrix: Matrix):
 
 def check_range(index, size: int, name: str, what: str):
     """Raise on the first index outside [0, size)."""
-    bad = np.flatnonzero((index < 0) | (index >= size))
-    if bad.size:
-        raise ValueError(f"{name}[{bad[0]}] = {index[bad[0]]} is not a {what} of the data, which has {size}; numbers "
+    if index.size and (index.min() < 0 or index.max() >= size):
+        k = np.flatnonzero((index < 0) | (index >= size))[0]
+        raise ValueError(f"{name}[{k}] = {index[k]} is not a {what} of the data, which has {size}; numbers "
                          f"run from 0 to {size - 1}")  # fmt: skip
 
 

@@ -32,6 +32,19 @@ def _as_numpy(leaf):
     return np.asarray(leaf) if isinstance(leaf, jax.Array) else leaf
 
 
+def is_wide() -> bool:
+    """Whether 64-bit types are on here."""
+    return jax.dtypes.canonicalize_dtype(np.float64) == np.float64
+
+
+def _kept_wide(leaf):
+    """A float64 array of NumPy as one of jax, which no jit boundary cuts to float32 with x64 off."""
+    if not (isinstance(leaf, np.ndarray) and leaf.dtype == np.float64):
+        return leaf
+    with jax.enable_x64(True):
+        return jax.device_put(leaf)
+
+
 def reduce(self):
     """`__reduce__` that keeps float64."""
     # jax itself unpickles float64 arrays as float32 when x64 is off
@@ -41,7 +54,10 @@ def reduce(self):
 
 @dataclass_transform(frozen_default=True, field_specifiers=(static, dataclasses.field))
 def pytree(cls: type[T]) -> type[T]:
-    """Make `cls` a frozen dataclass and a pytree whose float64 leaves survive pickle and copy."""
+    """Make `cls` a frozen dataclass and a pytree whose float64 leaves survive pickle and copy.
+
+    A class whose leaves may be NumPy arrays when it meets a user's jit says so by `on_host = True`.
+    """
     cls.__reduce__ = reduce  # type: ignore[method-assign]
     cls.__deepcopy__ = lambda self, memo: _rebuild(*reduce(self)[1])  # type: ignore[attr-defined]
     shown(cls)
@@ -49,10 +65,15 @@ def pytree(cls: type[T]) -> type[T]:
     numbers = [f.name for f in dataclasses.fields(made) if not f.metadata.get("static")]  # type: ignore[arg-type]
     fixed = [f.name for f in dataclasses.fields(made) if f.metadata.get("static")]  # type: ignore[arg-type]
 
+    on_host = getattr(made, "on_host", False)
+
     # not register_dataclass: jaxlib calls the structures of two such classes equal if their fields are as many, and
     # jit then now and then runs what was compiled for another class
     def flatten(self):
-        return [getattr(self, name) for name in numbers], (made, *[getattr(self, name) for name in fixed])
+        values = [getattr(self, name) for name in numbers]
+        if on_host and not is_wide():
+            values = [_kept_wide(value) for value in values]
+        return values, (made, *[getattr(self, name) for name in fixed])
 
     def flatten_with_keys(self):
         return [(jax.tree_util.GetAttrKey(name), getattr(self, name)) for name in numbers], flatten(self)[1]

@@ -1,0 +1,108 @@
+"""Single elements that change, on the host: sorted and grouped by row and by column in a few passes.
+
+Under L2 with one lam nothing but the elements is listed (`Edit.rest`), so that the whole edit follows from where they
+lie and what they held: that is all that `Scattered` keeps, in two arrays that a compiled program takes as they are.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from jaxbounds.array import xp
+from jaxbounds.draft import lookup
+from jaxbounds.edit import Edit, padded, scalar_l2
+from jaxbounds.kinds import Change, SetElements, check_range
+from jaxbounds.model import Model
+from jaxbounds.pytree import pytree, static
+
+
+@pytree
+class Scattered:
+    """Elements in the order of their rows, with padding past the end.
+
+    Attributes:
+        places: (R + Q + 2 E,) int32 touched rows, touched columns, and the slots of each element in both.
+        values: (2, E) float64 old and new values.
+    """
+
+    places: Any
+    values: Any
+    row_slots: int = static()
+    col_slots: int = static()
+
+    def edit(self, model: Model) -> Edit:
+        """The change as the certificates see it."""
+        n, d, problem = model.alpha.shape[0], model.w.shape[0], model.problem
+        R, Q, E = self.row_slots, self.col_slots, self.values.shape[1]
+        rows, cols, row, col = (self.places[end - size : end] for end, size in
+                                ((R, R), (R + Q, Q), (R + Q + E, E), (R + Q + 2 * E, E)))  # fmt: skip
+        inside, at = rows < n, xp.minimum(rows, n - 1)
+        target, weight = xp.where(inside, model.rows.target[at], 1.0), xp.where(inside, model.rows.weight[at], 0.0)
+        no_row, no_col = xp.zeros_like(rows, dtype=bool), xp.zeros_like(cols, dtype=bool)
+        return Edit(
+            rows, cols, row, col, self.values[0], self.values[1], no_row, target, weight, no_row, no_col, no_col,
+            xp.asarray(problem.unit(n)), problem.penalty.in_range().all(), problem.penalty, None, None, None, n, d,
+            False, False, True, True, False,
+        )  # fmt: skip
+
+
+def scattered(model: Model, change: Change) -> Scattered | None:
+    """The elements of a change of single elements, checked; None for any other change, and for other penalties."""
+    if type(change) is not SetElements or not isinstance(model.w, np.ndarray):
+        return None
+    if model.data is None or model.inputs is not None or not scalar_l2(model.problem.penalty, 0):
+        return None
+    n, d, matrix = model.alpha.shape[0], model.w.shape[0], model.data.matrix
+    rows, cols, new = (np.asarray(x) for x in (change.rows, change.cols, change.values))
+    check_range(rows, n, "rows", "row")
+    check_range(cols, d, "cols", "column")
+    order = _order(rows, cols, n, d)
+    if order is None:
+        return None
+    rows, cols, new = rows[order], cols[order], new[order]
+    first = np.empty(rows.size, bool)
+    first[:1] = True
+    np.not_equal(rows[1:], rows[:-1], out=first[1:])
+    (row_slots, row), (col_slots, col) = (rows[first], np.cumsum(first) - 1), _grouped(cols, d)
+    R, Q, E = padded(row_slots.size), padded(col_slots.size), padded(rows.size)
+    parts = (R, row_slots, n), (Q, col_slots, d), (E, row, R), (E, col, Q)
+    places = np.empty(R + Q + 2 * E, np.int32)
+    start = 0
+    for size, numbers, past in parts:
+        places[start : start + numbers.size], places[start + numbers.size : start + size] = numbers, past
+        start += size
+    values = np.zeros((2, E))
+    values[0, : rows.size] = lookup(matrix, rows, cols, np)
+    values[1, : rows.size] = new.astype(matrix.dtype)  # stored in the data's dtype, as `apply` does
+    return Scattered(places, values, R, Q)
+
+
+def _order(rows, cols, n: int, d: int):
+    """The order of the elements by row, then column; None if one is named twice."""
+    if rows.size == 1:
+        return slice(None)
+    bits = max(rows.size - 1, 1).bit_length()
+    key = rows.astype(np.int64) * d + cols
+    if n * d >> 63 - bits:  # too large to sort together with the elements' numbers, which is twice as fast
+        order = np.argsort(key)
+        key = key[order]
+    else:
+        key = (key << bits) + np.arange(rows.size)
+        key.sort()
+        order = key & (1 << bits) - 1
+        key >>= bits
+    return None if (key[1:] == key[:-1]).any() else order
+
+
+def _grouped(numbers, size: int):
+    """(distinct numbers, which of them each is): counted where there are about as many, sorted otherwise."""
+    if numbers.size == 1:
+        return numbers, np.zeros(1, np.int32)
+    if size > 4 * numbers.size:
+        return np.unique(numbers, return_inverse=True)
+    used = np.zeros(size, bool)
+    used[numbers] = True
+    distinct = np.flatnonzero(used)
+    place = np.empty(size, np.int32)
+    place[distinct] = np.arange(distinct.size)
+    return distinct, place[numbers]
