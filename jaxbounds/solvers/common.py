@@ -122,6 +122,12 @@ class Task:
         return alpha * scale, v * scale
 
 
+def start_scores(task: Task, w0: jax.Array) -> jax.Array:
+    """Balanced scores at a start; a start at 0 needs no product."""
+    zero = jnp.zeros(task.y.shape, jnp.float64)
+    return task.balanced(lax.cond(jnp.any(w0 != 0), task.matrix.matvec, lambda w: zero, w0))
+
+
 def primal_point(task: Task, w: jax.Array, s: jax.Array):
     """((w, alpha, ref, gap, primal), v) at w with balanced scores s; the dual point of a smooth loss follows from w."""
     q = task.q(s)

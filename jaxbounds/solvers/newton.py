@@ -15,6 +15,7 @@ from jaxbounds.solvers.common import (
     line_search,
     newton_direction,
     primal_point,
+    start_scores,
 )
 from jaxbounds.solvers.implicit import finish
 from jaxbounds.solvers.linear import break_even, column_scale
@@ -77,7 +78,7 @@ class NewtonCG(Solver):
 
     def init(self, task: Task, w0, alpha0) -> _State:
         """The state at w0 (alpha0 is not used: the dual point follows from w)."""
-        s = task.scores(w0)
+        s = start_scores(task, w0)
         point, v = primal_point(task, w0, s)
         scale, patience = column_scale(task.matrix, task.c, task.intercept), break_even(task.matrix)
         patience = None if patience is None else jnp.full((), min(patience, self.max_cg), jnp.int32)
