@@ -277,9 +277,10 @@ class Sparse:
 
     def to_scipy(self) -> sp.csr_array:
         """The scipy.sparse.csr_array of the non-zero entries (host only)."""
-        slot, cols, values = self.rows(np.arange(self.shape[0]))
-        start = np.concatenate([[0], np.cumsum(np.bincount(slot, minlength=self.shape[0]))])
-        return sp.csr_array((values, cols, start), shape=self.shape)
+        data, indices, start = (np.asarray(part) for part in (self.by_row.data, self.by_row.indices, self.by_row.start))
+        kept = data != 0  # the rest is padding; what is kept is in the order of the rows
+        before = np.concatenate([[0], np.cumsum(np.count_nonzero(kept, axis=1))])
+        return sp.csr_array((data[kept], indices[kept], before[start]), shape=self.shape)
 
 
 Matrix: TypeAlias = Dense | Sparse
