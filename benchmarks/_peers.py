@@ -149,7 +149,8 @@ def _scikit(loss: str, sparse: bool) -> list[Peer]:
         solvers = ("lbfgs", "newton-cg", "saga") if sparse else ("newton-cholesky", "lbfgs", "newton-cg", "saga")
         return [Peer(f"scikit-learn {name}", prepare, fitted(logistic(name))) for name in solvers]
     if loss == "squared_hinge":
-        return [Peer(f"scikit-learn LinearSVC dual={dual}", prepare, fitted(linear_svc(dual))) for dual in (True, False)]
+        name = "scikit-learn LinearSVC dual="
+        return [Peer(f"{name}{dual}", prepare, fitted(linear_svc(dual))) for dual in (True, False)]
     if loss == "squared":
         solvers = ("sparse_cg", "lsqr", "sag") if sparse else ("cholesky", "lsqr", "svd")
         grids = {"cholesky": (1e-4,), "svd": (1e-4,)}
