@@ -288,7 +288,7 @@ def main() -> None:
     if options.smoke:
         options.losses, options.lams, options.repeats = ["logistic"], [1e-1, 1e-3], 2
     payload: dict = {"missing": _peers.missing(), "sets": {}, "cells": [], "repeats": options.repeats}
-    payload["first"] = compilation("smoke" if options.smoke else "rcv1")
+    payload["first"] = {"cold": 0.0, "cached": 0.0} if options.smoke else compilation("rcv1")
     print("not installed:", ", ".join(payload["missing"]) or "none")
     for name in ["smoke"] if options.smoke else options.sets:
         loaded = data_set(name)
