@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxbounds.pytree import pytree, static
 from jaxbounds.solvers.base import Solver, require_smooth
 from jaxbounds.solvers.common import (
+    TINY,
     Progress,
     Smooth,
     Solution,
@@ -87,7 +88,10 @@ class NewtonCG(Solver):
     def step(self, task: Task, state: _State, tol) -> _State:
         """One Newton step."""
         best = state.best
-        rtol = forcing(best, tol)
+        # one direction solves a quadratic problem: as accurately as tol asks, since a second one starts CG anew
+        quadratic = task.loss.piecewise_quadratic and not task.loss.kinks and task.penalty.quadratic
+        enough = 0.3 * jnp.sqrt(tol / jnp.maximum(best.relative_gap(), TINY))
+        rtol = jnp.clip(enough, 1e-10, 0.1) if quadratic else forcing(best, tol)
         patience = state.patience
         w, s, moved, steps = newton_step(
             task, task.loss, state.w, state.s, state.v, state.scale, rtol, best.primal, self.max_cg, patience=patience
