@@ -57,6 +57,7 @@ class NewtonCG(Solver):
     Each step solves (psi'' + X^T diag(c f'') X) p = -gradient to a tolerance that tightens with the gap, then walks to
     a near minimum along p. Piecewise quadratic losses are treated as semismooth. Small Hessians are
     factored (Cholesky); those of side min(n, d) up to 2048 once a direction takes more than min(n, d) / 4 CG steps.
+    Where columns are few, the Hessian of some of the rows is the preconditioner.
 
     Args:
         max_cg: most conjugate gradient steps for one direction.
