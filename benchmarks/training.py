@@ -219,7 +219,8 @@ def report(payload: dict) -> str:
         for loss, name, tol in dict.fromkeys(key[:3] for key in found)
     ]
     rivals = [cell["rival"] for cell in cells if cell["rival"]]
-    counts = ", ".join(f"{name} {rivals.count(name)}" for name in sorted(set(rivals), key=lambda name: (-rivals.count(name), name)))
+    ranked = sorted(set(rivals), key=lambda name: (-rivals.count(name), name))
+    counts = ", ".join(f"{name} {rivals.count(name)}" for name in ranked)
     shapes = [
         [name, f"{s['rows']:,} x {s['columns']:,}", f"{s['nonzeros']:,}", f"{1e9 * s['build'] / s['nonzeros']:.0f}",
          f"{1e9 * max(s['prepare'].values(), default=0.0) / s['nonzeros']:.0f}",
