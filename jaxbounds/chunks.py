@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -47,9 +48,9 @@ class Chunks:
     start: jax.Array
     terms: int = static()
 
-    def reduce(self, vector: jax.Array) -> jax.Array:
-        """sum over the entries of each owner of value * vector[index], for a finite vector."""
-        return _reduce(self, vector)
+    def reduce(self, vector: jax.Array, power: int = 1) -> jax.Array:
+        """sum over the entries of each owner of value^power * vector[index], for a finite vector."""
+        return _reduce(self, vector, power)
 
     def entries(self, idx: Any) -> tuple[Any, Any, Any]:
         """Entries of the owners idx: (slot in idx, index, value), flat; exact on NumPy idx, else padded."""
@@ -87,12 +88,13 @@ class Chunks:
         return xp.where(empty | (indices[low] != index), xp.zeros((), values.dtype), values[low])
 
 
-@jax.jit  # traced once for all the products of a program
-def _reduce(part: Chunks, vector: jax.Array) -> jax.Array:
+@partial(jax.jit, static_argnames="power")  # traced once for all the products of a program
+def _reduce(part: Chunks, vector: jax.Array, power: int) -> jax.Array:
     """Chunks.reduce. The sum over L is unrolled: XLA's CPU code for it is twice as fast as for a reduction."""
     sums = jnp.zeros(part.owner.shape, jnp.float64)
     for k in range(part.data.shape[1]):
-        sums = sums + part.data[:, k].astype(jnp.float64) * take(vector, part.indices[:, k])
+        value = part.data[:, k].astype(jnp.float64)
+        sums = sums + (value if power == 1 else value**power) * take(vector, part.indices[:, k])
     count = part.start.shape[0] - 1
     return jax.ops.segment_sum(sums, part.owner, count, indices_are_sorted=True, mode="promise_in_bounds")
 

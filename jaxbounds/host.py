@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import jax
@@ -28,12 +29,12 @@ class HostMatrix:
         """(n, d)."""
         return self.values.shape
 
-    @property
+    @cached_property
     def row_terms(self) -> int:
         """Most summands in a row sum (for rounding allowances)."""
         return self._terms(1)
 
-    @property
+    @cached_property
     def col_terms(self) -> int:
         """Most summands in a column sum (for rounding allowances)."""
         return self._terms(0)

@@ -213,9 +213,8 @@ def excess_bounds(penalty: Penalty, w, v, v_pad, lam):
     return up(excess, 16) + 2 * U * xp.abs(w * v), w - u, pad
 
 
-def spectral_bound(matrix: Matrix, c, steps: int = 3):
-    """Upper bound of ||C^(1/2) X||_2^2: max_j (|X|^T C |X| x)_j / x_j for a positive x (Collatz-Wielandt)."""
-    magnitude = matrix.map(xp.abs)
+def spectral_bound(magnitude: Matrix, c, steps: int = 3):
+    """Upper bound of ||C^(1/2) X||_2^2 from |X|: max_j (|X|^T C |X| x)_j / x_j, x positive (Collatz-Wielandt)."""
     used = magnitude.rmatvec(c) > 0
 
     def product(x):
@@ -227,7 +226,7 @@ def spectral_bound(matrix: Matrix, c, steps: int = 3):
 
     x = fori_loop(0, steps, step, xp.where(used, 1.0, 0.0))
     ratio = xp.max(xp.where(used, product(x) / xp.where(used, x, 1.0), 0.0))
-    return up(ratio, matrix.row_terms + matrix.col_terms + 8)
+    return up(ratio, magnitude.row_terms + magnitude.col_terms + 8)
 
 
 def balanced(problem: Problem, data: Data, alpha):
@@ -250,14 +249,15 @@ def feasible(problem: Problem, data: Data, alpha, unit: float):
     if bound is None:
         return alpha
     v = dual_vector(problem.loss, matrix, data.target, data.weight * unit, alpha)
-    room = bound / xp.maximum(xp.abs(v) + 2 * dual_vector_pad(matrix, data.weight * unit, alpha), TINY)
+    pad = dual_vector_pad(matrix.map(xp.abs), data.weight * unit, alpha)
+    room = bound / xp.maximum(xp.abs(v) + 2 * pad, TINY)
     return alpha * xp.minimum(1.0, xp.min(room) * (1 - 16 * U))
 
 
-def dual_vector_pad(matrix: Matrix, c, alpha):
-    """Bound on the rounding error of v."""
-    size = matrix.map(xp.abs).rmatvec(c * xp.abs(alpha))
-    return up((growth(matrix.col_terms + 6) + 64 * U) * size, matrix.col_terms) + matrix.col_terms * TINY
+def dual_vector_pad(magnitude: Matrix, c, alpha):
+    """Bound on the rounding error of v, from |X|."""
+    size, terms = magnitude.rmatvec(c * xp.abs(alpha)), magnitude.col_terms
+    return up((growth(terms + 6) + 64 * U) * size, terms) + terms * TINY
 
 
 def _memory(problem: Problem, data: Data, w, b, alpha, ref, unit: float):
@@ -275,7 +275,7 @@ def _memory(problem: Problem, data: Data, w, b, alpha, ref, unit: float):
 
     lam = lam_of(penalty, d)
     v = dual_vector(loss, matrix, y, c, alpha)
-    v_pad = dual_vector_pad(matrix, c, alpha)
+    v_pad = dual_vector_pad(magnitude, c, alpha)
     excess, delta, delta_pad = excess_bounds(penalty, w, v, v_pad, lam)
 
     psi = xp.sum(penalty.value(w))
@@ -297,7 +297,7 @@ def _memory(problem: Problem, data: Data, w, b, alpha, ref, unit: float):
         w_w=xp.sum(w**2),
         delta_pad=up(xp.sqrt(xp.sum(lam * delta_pad**2)), d),
         lam_min=xp.min(lam),
-        sigma_sq=spectral_bound(matrix, c),
+        sigma_sq=spectral_bound(magnitude, c),
         loss=up(xp.sum(c * loss_bound(loss, q, pad, y)), n + 16),
         psi=up(psi, d + 16),
     )

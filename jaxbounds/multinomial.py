@@ -179,7 +179,7 @@ def _memory(problem: Problem, data: Data, w, status, n_steps) -> MultinomialMode
     _, size, error = gradient(lam, exact, v, v_pad)
     return MultinomialModel(
         problem, w, t, up((size + error) ** 2 / 2), objective(loss, y, c, lam, exact, s), status, n_steps, y,
-        data.weight, s, s_abs, v, v_pad, spectral_bound(matrix, c), data, row_terms=matrix.row_terms,
+        data.weight, s, s_abs, v, v_pad, spectral_bound(matrix.map(xp.abs), c), data, row_terms=matrix.row_terms,
     )  # fmt: skip
 
 

@@ -12,7 +12,9 @@ import scipy.sparse as sp
 
 from jaxbounds import losses, penalties
 from jaxbounds.matrix import as_matrix
-from jaxbounds.solvers import DualCoordinate, DualNewton, NewtonCG, ProximalGradient, Task, default_solver
+from jaxbounds.solvers import DualCoordinate, DualNewton, NewtonCG, ProximalGradient, Task, default_solver, linear
+from jaxbounds.solvers.common import start_scores
+from jaxbounds.solvers.linear import column_scale, conjugate_gradients, sample_rows, sampled
 from jaxbounds.status import Status
 
 pytestmark = pytest.mark.slow  # compiles many solvers
@@ -192,6 +194,81 @@ def test_warm_start_takes_no_steps():
         with jax.enable_x64(True):
             again = _solve(solver, *args, solution.w, solution.alpha, 1e-10, 500)
         assert int(again.n_steps) == 0 and int(again.status) == Status.CONVERGED
+
+
+def test_a_start_at_zero_needs_no_scores():
+    """The shortcut for w = 0 is the product it stands for, also where a batch of starts holds both kinds."""
+    starts = np.stack([np.zeros(D), np.full(D, 0.3), -np.zeros(D)])
+    with jax.enable_x64(True):
+        problem, matrix, y, c = _args("logistic", "l2", "sparse")
+        for intercept in (False, True):
+            task = Task(problem.loss, problem.penalty, matrix, y, c, intercept)
+            found = jax.jit(jax.vmap(start_scores, (None, 0)))(task, jnp.asarray(starts))
+            for w, s in zip(starts, found, strict=True):
+                np.testing.assert_allclose(s, task.balanced(jnp.asarray(X @ w)), rtol=1e-12, atol=1e-15)
+        batch = jax.vmap(_solve, (None, None, None, None, None, 0, None, None, None))
+        args = NewtonCG(), problem, matrix, y, c, jnp.asarray(starts), jnp.zeros(N), 1e-12, 100
+        found = batch(*args)
+    optimum = _optimum("logistic", "l2")
+    for w in found.w:
+        np.testing.assert_allclose(w, optimum.w, atol=1e-6)
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+def test_column_scale_of_sparse_data(intercept):
+    for dtype, rtol in ((np.float32, 1e-6), (np.float64, 1e-13)):
+        with jax.enable_x64(True):
+            matrices = [as_matrix(make(X.astype(dtype))) for make in (sp.csr_array, np.asarray)]
+            found, expected = (column_scale(matrix, jnp.asarray(WEIGHTS), intercept) for matrix in matrices)
+        np.testing.assert_allclose(found, expected, rtol=rtol)
+
+
+@pytest.mark.parametrize(("kind", "intercept"), [("dense", True), ("sparse", False)])
+def test_sampled_hessian_as_preconditioner(monkeypatch, kind, intercept):
+    """Far fewer CG steps than with the diagonal on correlated columns, to the optimum of the factored Hessian."""
+    n, d = 1200, 12
+    rng = np.random.default_rng(7)
+    X = (rng.normal(size=(n, d)) * np.geomspace(1e-2, 3.0, d)) @ rng.normal(size=(d, d))
+    y = np.where(X @ rng.normal(size=d) + rng.normal(size=n) > 0, 1.0, -1.0)
+    X = X.astype(np.float32)
+    with jax.enable_x64(True):
+        matrix, c = as_matrix(X if kind == "dense" else sp.csr_array(X)), jnp.asarray(rng.uniform(0.3, 2.0, n) / n)
+        task = Task(losses.logistic(), penalties.l2(1e-4), matrix, jnp.asarray(y), c, intercept)
+        args = task, task.matrix, task.y, c, jnp.zeros(d), jnp.zeros(n), 1e-12, 100
+
+        def solve(max_cg):  # another number, another compilation
+            options = {"xla_backend_optimization_level": 0}
+            return jax.jit(NewtonCG(max_cg=max_cg).solve, compiler_options=options)(*args)
+
+        factored = solve(250)
+        monkeypatch.setattr(linear, "_DIRECT_WORK", 0.0)
+        monkeypatch.setattr(linear, "_SMALL_WORK", 0.0)
+        found = solve(249)
+        weights, diagonal = c / 4, jnp.full(d, 1e-4)
+        rows, mask = task.rows(weights), jnp.ones(d, bool)
+        apply = lambda p: (diagonal * p + rows.normal(weights, p), rows.matvec(p))  # noqa: E731
+        some = sampled(rows, weights, diagonal, mask)
+        assert some is not None
+        scale = diagonal + column_scale(matrix, weights, intercept)
+        steps = [
+            int(conjugate_gradients(apply, jnp.ones(d), precondition, 1e-2, 200)[2])
+            for precondition in (some, lambda r: r / scale)
+        ]
+    assert steps[0] <= 5 and 2 * steps[0] <= steps[1], steps
+    assert Status(int(found.status)) == Status.CONVERGED
+    np.testing.assert_allclose(found.w, factored.w, rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(found.primal, factored.primal, rtol=1e-11)
+
+
+def test_sampled_hessian_only_where_it_pays():
+    with jax.enable_x64(True):
+        assert sample_rows(as_matrix(X)) is None  # too few rows
+        assert sample_rows(as_matrix(sp.random_array((4000, 200), density=0.001, rng=RNG))) is None  # too few entries
+        tall = np.arange(4000.0).reshape(2000, 2)
+        for matrix in (as_matrix(tall), as_matrix(sp.csr_array(tall))):
+            found = sample_rows(matrix)
+            assert found is not None
+            np.testing.assert_array_equal(found[0].to_dense(), tall[:: found[1]])
 
 
 def test_max_steps_chunks_and_statuses():

@@ -44,7 +44,7 @@ def certify_with_intercept(method: Method, model: Model, change: Change):
     edit = prepare(model, change, whole=True)
     problem = renew(model, edit)
     start = problem.gradient(old_w(model, edit))
-    sigma_sq = spectral_bound(problem.matrix, problem.c)
+    sigma_sq = spectral_bound(problem.magnitude, problem.c)
     if isinstance(method, Theorem1):
         return ((edit, (paper_ball(problem, start),)),)
     found = [ball_with_intercept(problem, start)]

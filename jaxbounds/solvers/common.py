@@ -23,7 +23,7 @@ from jaxbounds.intercept import balanced_intercept
 from jaxbounds.interfaces import Loss, Penalty
 from jaxbounds.matrix import Matrix
 from jaxbounds.pytree import pytree, static
-from jaxbounds.solvers.linear import Rows, centred, conjugate_gradients, factored, is_direct
+from jaxbounds.solvers.linear import Rows, centred, conjugate_gradients, factored, is_direct, sampled
 from jaxbounds.status import Status
 
 TINY = 1e-300  # a primal value below this counts as this
@@ -120,6 +120,12 @@ class Task:
         worst = jnp.max(jnp.abs(v) / bound)
         scale = jnp.where(worst > 1.0 - SAFETY, (1.0 - SAFETY) / jnp.maximum(worst, TINY), 1.0)
         return alpha * scale, v * scale
+
+
+def start_scores(task: Task, w0: jax.Array) -> jax.Array:
+    """Balanced scores at a start; a start at 0 needs no product."""
+    zero = jnp.zeros(task.y.shape, jnp.float64)
+    return task.balanced(lax.cond(jnp.any(w0 != 0), task.matrix.matvec, lambda w: zero, w0))
 
 
 def primal_point(task: Task, w: jax.Array, s: jax.Array):
@@ -236,7 +242,8 @@ def second(penalty: Penalty, w: jax.Array) -> jax.Array:
 def newton_direction(task: Task, smooth: Smooth, w, q, rhs, mask, scale, rtol, damping, max_cg, patience: Any = None):
     """(p, score change, CG steps): (psi'' + X^T diag(c f'') X + damping) p = rhs where masked, p = 0 elsewhere.
 
-    ``scale`` is the column scale (d,) for the diagonal preconditioner; small problems are factored instead. With a
+    The preconditioner is the Hessian of some rows if there are few columns, and diagonal otherwise, from the column
+    scale (d,). Small problems are factored instead. With a
     ``patience``, the Hessian is factored once that many CG steps were not enough; then patience is all the steps say.
     """
     weights = task.c * smooth.second(q, task.y)
@@ -252,8 +259,11 @@ def newton_direction(task: Task, smooth: Smooth, w, q, rhs, mask, scale, rtol, d
         return conjugate_gradients(apply, rhs, factored(matrix, weights, diagonal, mask), rtol, most)
 
     def iterate(most):
-        jacobi = diagonal + jnp.where(mask, jnp.sum(weights) / jnp.sum(task.c) * scale, 0.0)
-        return conjugate_gradients(apply, rhs, lambda r: r / jacobi, rtol, most)
+        precondition = sampled(matrix, weights, diagonal, mask)
+        if precondition is None:
+            jacobi = diagonal + jnp.where(mask, jnp.sum(weights) / jnp.sum(task.c) * scale, 0.0)
+            precondition = lambda r: r / jacobi  # noqa: E731
+        return conjugate_gradients(apply, rhs, precondition, rtol, most)
 
     if patience is not None:
         p, ds, steps = iterate(patience)

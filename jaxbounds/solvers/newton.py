@@ -9,6 +9,7 @@ from jaxbounds.arguments import as_whole
 from jaxbounds.pytree import pytree, static
 from jaxbounds.solvers.base import Solver, require_smooth
 from jaxbounds.solvers.common import (
+    TINY,
     Progress,
     Smooth,
     Solution,
@@ -16,6 +17,7 @@ from jaxbounds.solvers.common import (
     line_search,
     newton_direction,
     primal_point,
+    start_scores,
 )
 from jaxbounds.solvers.implicit import finish
 from jaxbounds.solvers.linear import break_even, column_scale
@@ -56,6 +58,7 @@ class NewtonCG(Solver):
     Each step solves (psi'' + X^T diag(c f'') X) p = -gradient to a tolerance that tightens with the gap, then walks to
     a near minimum along p. Piecewise quadratic losses are treated as semismooth. Small Hessians are
     factored (Cholesky); those of side min(n, d) up to 2048 once a direction takes more than min(n, d) / 4 CG steps.
+    Where columns are few, the Hessian of some of the rows is the preconditioner.
 
     Args:
         max_cg: most conjugate gradient steps for one direction.
@@ -79,7 +82,7 @@ class NewtonCG(Solver):
 
     def init(self, task: Task, w0, alpha0) -> _State:
         """The state at w0 (alpha0 is not used: the dual point follows from w)."""
-        s = task.scores(w0)
+        s = start_scores(task, w0)
         point, v = primal_point(task, w0, s)
         scale, patience = column_scale(task.matrix, task.c, task.intercept), break_even(task.matrix)
         patience = None if patience is None else jnp.full((), min(patience, self.max_cg), jnp.int32)
@@ -88,7 +91,10 @@ class NewtonCG(Solver):
     def step(self, task: Task, state: _State, tol) -> _State:
         """One Newton step."""
         best = state.best
-        rtol = forcing(best, tol)
+        # one direction solves a quadratic problem: as accurately as tol asks, since a second one starts CG anew
+        quadratic = task.loss.piecewise_quadratic and not task.loss.kinks and task.penalty.quadratic
+        enough = 0.3 * jnp.sqrt(tol / jnp.maximum(best.relative_gap(), TINY))
+        rtol = jnp.clip(enough, 1e-10, 0.1) if quadratic else forcing(best, tol)
         patience = state.patience
         w, s, moved, steps = newton_step(
             task, task.loss, state.w, state.s, state.v, state.scale, rtol, best.primal, self.max_cg, patience=patience
