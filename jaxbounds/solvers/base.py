@@ -12,7 +12,7 @@ from jaxbounds.solvers.common import Solution, Task, run
 class Solver(abc.ABC):
     """A frozen config; `jaxbounds.solvers.common` says what the methods do."""
 
-    beyond = 0.1  # a last step may take the gap this far below the goal
+    beyond = 0.01  # a last step may take the gap this far below the goal
 
     @abc.abstractmethod
     def check(self, problem: Any) -> None:
