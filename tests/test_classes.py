@@ -307,7 +307,7 @@ OVR = jb.Problem(jb.losses.logistic(), jb.penalties.l2(0.1))
     ("call", "error", "text"),
     [
         (lambda: jb.losses.softmax(1), ValueError, "at least 2"),
-        (lambda: jb.losses.softmax(2.0), TypeError, "whole number"),
+        (lambda: jb.losses.softmax(2.0), ValueError, "whole number"),
         (lambda: jb.fit(SOFTMAX, np.eye(3), [0, 1, 3]), ValueError, r"y\[2\] = 3.0 is not one of the 3 classes"),
         (lambda: jb.fit(SOFTMAX, np.eye(3), [0, 1, 0.5]), ValueError, r"y\[2\] = 0.5 is not a class"),
         (lambda: jb.fit(SOFTMAX, np.eye(3), [0, 1, -1]), ValueError, "number classes from 0"),

@@ -114,7 +114,7 @@ def test_results_are_small_tables(model, logistic, several):
 def test_every_public_class_is_shown():
     ours = {name for name in jb.__all__ if isinstance(getattr(jb, name), type)}
     own = {name for name in ours if getattr(jb, name).__repr__ is display.text}
-    assert ours - own == {"FitWarning", "Monitor", "Status"}
+    assert ours - own == {"FitWarning", "Monitor", "RowBlocks", "Status"}
 
 
 def test_models_say_what_they_hold(model, logistic):

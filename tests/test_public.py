@@ -12,6 +12,14 @@ FOREIGN = ("jax", "jaxlib", "numpy", "scipy", "optax", "sklearn", "matplotlib", 
 CLOSED = ("jax.interpreters", "jax.experimental", "jax.extend", "jax.lib", "numpy.core")  # public, but not stable
 
 
+UNSTABLE = {  # used where nothing stable does it; whatever else appears here needs as good a reason
+    "block_product.py": (
+        "jax.experimental.buffer_callback", "jax.extend.core.Primitive", "jax.interpreters.ad",
+        "jax.interpreters.batching", "jax.interpreters.mlir",
+    ),  # a callback that never waits for the threads it runs on (pure_callback does), as a linear operation
+}  # fmt: skip
+
+
 def imported(tree: ast.AST):
     """(line, full name) of whatever is imported from elsewhere, and of attributes of such modules."""
     names: dict[str, str] = {}
@@ -43,7 +51,9 @@ def is_private(name: str) -> bool:
 
 @pytest.mark.parametrize("path", sorted(ROOT.glob("jaxbounds/**/*.py")), ids=lambda path: str(path.relative_to(ROOT)))
 def test_only_public_names_of_others_are_used(path):
-    found = [(line, name) for line, name in imported(ast.parse(path.read_text())) if is_private(name)]
+    known = UNSTABLE.get(path.name, ())
+    names = [(line, name) for line, name in imported(ast.parse(path.read_text())) if is_private(name)]
+    found = [(line, name) for line, name in names if not (known and name.startswith(known))]
     assert not found, f"{path.name}: {found}"
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import oracle
 
 import jaxbounds as jb
-from jaxbounds.bounds import problem_after
+from jaxbounds.methods import problem_after
 from soundness.draw import Case
 from soundness.truth import Truth, float_parameter
 
