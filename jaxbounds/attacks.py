@@ -185,7 +185,7 @@ class _Search:
             return fit(self.model.problem, data.matrix, target, sample_weight=weight, warm_start=self.model, tol=_TOL)
 
     def _score(self, model: Model) -> float:
-        return float(np.asarray(model.scores(self.row.values))[0])
+        return float(np.asarray(model.scores(self.row))[0])
 
     def _pushed(self, rows) -> float:
         """The score after retraining, negative where the label has clearly flipped."""
@@ -216,7 +216,7 @@ class _Search:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FitWarning)  # the bounds below tell what is left of the gap
             new = refit(self.model, change, tol=_TOL)
-        score: Any = bound(new, set_penalty(new.problem.penalty)).scores(self.row.values)
+        score: Any = bound(new, set_penalty(new.problem.penalty)).scores(self.row)
         score = Interval(float(score.lower[0]), float(score.upper[0]))
         flips = score.upper < 0 if self.sign > 0 else score.lower > 0
         return Attack(np.sort(rows), score, bool(flips))

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -64,6 +65,7 @@ def label_open(lower, upper, rows):
 @in_float64
 def row_scores(model: Model, rows, method: Method | None, keep_n: bool, is_open: IsOpen | None, callback):
     """(lower, upper, how) of each row's score without it, open ones settled if `is_open` is given."""
+    model = replace(model, inputs=None)  # training rows are asked about, and they are in the model's own units
 
     def host(model: Model):
         ends = Ends(rows.size)
@@ -78,6 +80,7 @@ def row_scores(model: Model, rows, method: Method | None, keep_n: bool, is_open:
 @in_float64
 def fold_scores(model: Model, rows, fold, method: Method, keep_n: bool, is_open: IsOpen | None):
     """(lower, upper, how) of each row's score without its fold."""
+    model = replace(model, inputs=None)
 
     def host(model: Model):
         ends, groups = Ends(rows.size), [np.flatnonzero(fold == f) for f in np.unique(fold)]

@@ -25,8 +25,10 @@ def _axes(ax: Any) -> Any:
     return plt.subplots(figsize=(7.0, 4.0), layout="constrained")[1]
 
 
-def _vector(values: Any, name: str, size: int | None = None, positive: bool = False, finite: bool = True) -> np.ndarray:
-    """(size,) numbers, checked."""
+def _vector(
+    values: Any, name: str, size: int | None = None, positive: bool = False, finite: bool = True, gaps: bool = False
+) -> np.ndarray:
+    """(size,) numbers, checked; `gaps` may be NaN."""
     array = as_array(values, name)
     if not is_real(array.dtype):
         raise TypeError(f"{name} must hold real numbers, got dtype {array.dtype}; convert it with .astype(float)")
@@ -34,7 +36,8 @@ def _vector(values: Any, name: str, size: int | None = None, positive: bool = Fa
         raise ValueError(f"{name} must have shape ({size or 'm'},) with m > 0, got {array.shape}")
     with np.errstate(over="ignore"):
         array = array.astype(np.float64)
-    first_bad(~np.isfinite(array) if finite else np.isnan(array), array, name, "is not finite", "remove or replace it")
+    bad = (np.isinf(array) & finite) | (np.isnan(array) & (not gaps))
+    first_bad(bad, array, name, "is not finite", "remove or replace it")
     if positive:
         first_bad(array <= 0, array, name, "is not positive", "the axis is logarithmic: leave it out")
     return array
@@ -132,7 +135,7 @@ def band_over_lam(lam: Any, band: Any, *, retrained: Any = None, ax: Any = None)
     Args:
         lam: (L,) positive numbers in any order.
         band: `Interval` of shape (L,).
-        retrained: what retraining really gives, (L,), or None.
+        retrained: what retraining really gives, (L,), NaN where it was not done, or None.
         ax: The matplotlib axes to draw on; None makes a new figure.
 
     Returns:
@@ -150,7 +153,7 @@ def band_over_lam(lam: Any, band: Any, *, retrained: Any = None, ax: Any = None)
     """
     lam = _vector(lam, "lam", positive=True)
     lower, upper = _ends(band, "band", lam.size)
-    truth = None if retrained is None else _vector(retrained, "retrained", lam.size)
+    truth = None if retrained is None else _vector(retrained, "retrained", lam.size, gaps=True)
     ax = _axes(ax)
     order = np.argsort(lam, kind="stable")
     band = lam[order], lower[order], upper[order]

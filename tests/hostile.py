@@ -6,6 +6,7 @@ form may be taken, and then gives what the plain one gives, or be refused; REFUS
 
 import decimal
 import fractions
+import re
 import warnings
 
 import jax.numpy as jnp
@@ -209,8 +210,8 @@ def _sparse_refused(a, first):
         yield f"coo, out of range on axis {axis}", broken
 
 
-def vector(a, scalar=False, column=False, free=False, infinite=False):
-    """(k,) numbers; one number may stand for all, a column be read as a vector, k be free, and infinity be meant."""
+def vector(a, scalar=False, column=False, free=False, infinite=False, gaps=False):
+    """(k,) numbers; one may stand for all, a column be read as a vector, k be free, infinity be meant, NaN a gap."""
     for name, value in (*_arrays(a), *_floats(a)):
         yield name, value, a
     yield "pandas", pd.Series(a, index=np.arange(len(a))[::-1]), a
@@ -229,6 +230,8 @@ def vector(a, scalar=False, column=False, free=False, infinite=False):
         bad += [("one too many", np.append(a, a[:1])), ("one too few", a[:-1])]
     if infinite:
         bad = [item for item in bad if item[0] not in ("inf", "-inf", "a long double beyond float64")]
+    if gaps:
+        bad = [(name, value) for name, value in bad if not re.search("nan|null|NA|None", name, re.IGNORECASE)]
     if not column:
         bad.append(("a column", a[:, None]))
     if not scalar:

@@ -94,6 +94,8 @@ def test_figure_without_matplotlib(monkeypatch):
 def test_band_is_drawn_in_the_order_of_lam():
     ax = band_over_lam([1.0, 0.1], _interval([0.2, 0.1], [0.4, 0.3]), retrained=[0.3, 0.2], ax=Figure().subplots())
     np.testing.assert_array_equal(ax.lines[0].get_xydata(), [[0.1, 0.2], [1.0, 0.3]])
+    gaps = band_over_lam([1.0, 0.1], _interval([0.2, 0.1], [0.4, 0.3]), retrained=[np.nan, 0.2], ax=Figure().subplots())
+    np.testing.assert_array_equal(gaps.lines[0].get_ydata(), [0.2, np.nan])
     with pytest.raises(ValueError, match="retrained must have shape"):
         band_over_lam([1.0, 0.1], _interval([0.2, 0.1], [0.4, 0.3]), retrained=[0.3], ax=Figure().subplots())
 

@@ -2,7 +2,9 @@
 
 import copy
 import pickle
+from dataclasses import replace
 
+import jax
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -318,6 +320,41 @@ def test_pipelines_that_are_not_fitted_or_end_in_something_else():
         jb.from_sklearn(make_pipeline(StandardScaler(), clone(LOGISTIC).fit(X, y)), X, y)
     with pytest.raises(TypeError, match="a StandardScaler cannot be translated"):
         jb.from_sklearn(make_pipeline(StandardScaler()).fit(X), X, y)
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+def test_questions_about_training_rows_do_not_scale_them_twice(intercept):
+    """Every function that asks about rows of the data themselves, as on the same model of scaled data."""
+    X, y, _ = data()
+    pipe = make_pipeline(StandardScaler(), clone(LOGISTIC).set_params(fit_intercept=intercept)).fit(X, y)
+    model = jb.from_sklearn(pipe, X, y)
+    plain = replace(model, inputs=None)
+    folds = np.arange(N) % 4
+    for method in (None, jb.Cached(), jb.Pass(), jb.Curvature()):
+        rows = np.arange(6)
+        ends = [jb.leave_one_out(one, method, rows).scores for one in (model, plain)]
+        np.testing.assert_array_equal(ends[0].lower, ends[1].lower)
+        np.testing.assert_array_equal(ends[0].upper, ends[1].upper)
+        assert np.all(ends[0].lower <= ends[0].upper)
+    for row in rows[:3]:
+        kept = np.arange(N) != row
+        truth = clone(pipe[-1]).fit(pipe[0].transform(X[kept]), y[kept])
+        score = truth.decision_function(pipe[0].transform(X[row : row + 1]))[0]
+        assert ends[0].lower[row] - SLACK <= score <= ends[0].upper[row] + SLACK
+    for ask in (
+        lambda one: jb.leave_one_out(one, resolve=True).scores,
+        lambda one: jb.cross_validate(one, folds, jb.Pass()).scores,
+        lambda one: jb.cross_validate(one, folds, resolve=True).scores,
+        lambda one: jb.find_label_errors(one).margin,
+        lambda one: jb.certificates.leave_one_out.leave_one_out(one) if not intercept else 0.0,
+        lambda one: jb.rank_rows(one),
+    ):
+        got, want = jax.tree.leaves(ask(model)), jax.tree.leaves(ask(plain))
+        for a, b in zip(got, want, strict=True):
+            np.testing.assert_array_equal(a, b)
+    (found,), (same,) = jb.attack_removal(model, 4, X[:1]), jb.attack_removal(plain, 4, pipe[0].transform(X[:1]))
+    np.testing.assert_array_equal(found.rows, same.rows)
+    np.testing.assert_allclose(found.score.upper, same.score.upper, atol=1e-6)
 
 
 # ---------------------------------------------------------------- the script a new user writes

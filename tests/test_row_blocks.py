@@ -504,3 +504,12 @@ def test_peak_memory(tmp_path):
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, done.stderr[-2000:]
         assert float(done.stdout) < most, f"{kind}: {done.stdout} in {time.monotonic() - start:.0f} s"
+
+
+def test_many_rows_of_few_columns():
+    """Where data in memory are preconditioned with some of their rows, blocks are not."""
+    rng = np.random.default_rng(8)
+    X = rng.normal(size=(4000, 3)).astype(np.float32)
+    y = np.where(X[:, 0] + rng.normal(size=4000) > 0, 1.0, -1.0)
+    problem = jb.Problem(jb.losses.logistic(), jb.penalties.l2(1e-2))
+    np.testing.assert_allclose(jb.fit(problem, jb.RowBlocks(X), y).w, jb.fit(problem, X, y).w, atol=1e-5)

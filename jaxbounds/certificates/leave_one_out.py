@@ -348,6 +348,6 @@ def _mid_ball(model: Model, matrix: HostMatrix, rows, keep_n: bool):
     for start in range(0, rows.size, _BLOCK):
         part = slice(start, start + _BLOCK)
         at = rows[part]
-        scores = bound_each(model, each_row_removed(model, at, keep_n), matrix.values[at]).scores()
+        scores = bound_each(model, each_row_removed(model, at, keep_n), HostMatrix(matrix.values[at])).scores()
         lower[part], upper[part] = np.diag(np.asarray(scores.lower)), np.diag(np.asarray(scores.upper))
     return lower, upper

@@ -136,4 +136,4 @@ def _lock(handle: int, path: str) -> None:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        raise ValueError(f"path: {path} is open in another monitor; close that one first") from error
+        raise ValueError(f"path: {path} is open in another monitor; call its close() first") from error

@@ -146,6 +146,8 @@ def sample_rows(matrix: Matrix) -> tuple[Matrix, int] | None:
     With 16 rows a column the eigenvalues of the preconditioned Hessian are near (1 -+ 1/4)^2. Forming and factoring it
     takes a multiple of d^3 operations, which are to be no more than a few products with all the data.
     """
+    if not isinstance(matrix, Dense | Sparse):
+        return None  # rows on disk are read in blocks
     n, d = matrix.shape
     stored = matrix.by_row.data.size if isinstance(matrix, Sparse) else n * d
     stride = n // (_SAMPLED * d)
