@@ -20,7 +20,7 @@ def dtype_for(dtype: Any, name: str) -> Any:
 
 def check_shape(shape: tuple[int, ...], name: str) -> None:
     if len(shape) != 2:
-        hint = f": reshape a single row with {name}.reshape(1, -1)" if len(shape) == 1 else ""
+        hint = f"; a row is {name}.reshape(1, -1), a column {name}.reshape(-1, 1)" if len(shape) == 1 else ""
         raise ValueError(f"{name} must be two-dimensional (rows, columns); it has shape {shape}{hint}")
     if 0 in shape:
         raise ValueError(f"{name} is empty: it has shape {shape}; at least one row and one column are needed")

@@ -296,9 +296,9 @@ def test_intercepts_l1_and_gradients():
         a, b = (jb.fit(problem, data, y, tol=1e-11) for data in (X, blocks))
         np.testing.assert_allclose(b.w, a.w, atol=1e-5)
         np.testing.assert_allclose(b.intercept, a.intercept, atol=1e-5)
-        change = jb.remove_rows([2])
-        x, z = jb.bound(a, change).scores(X), jb.bound(b, change).scores(X)
-        np.testing.assert_allclose(z.lower, x.lower, atol=1e-4)
+        if problem.penalty.strong_convexity is not None:
+            x, z = (jb.bound(model, jb.remove_rows([2])).scores(X) for model in (a, b))
+            np.testing.assert_allclose(z.lower, x.lower, atol=1e-4)
 
     def size(lam, data):
         model = jb.fit(jb.Problem(jb.losses.logistic(), jb.penalties.l2(lam)), data, y, tol=1e-12)
