@@ -1,4 +1,4 @@
-"""Speed of the matrix products: nanoseconds per non-zero inside a jitted loop, next to scipy.
+"""Speed of the matrix products: nanoseconds per non-zero inside a jitted loop, next to scipy and to the memory's limit.
 
 Run ``python benchmarks/products.py`` (a minute; ``--all``: minutes) or ``--smoke`` (seconds).
 The sets are synthetic: power-law column popularity, of the size of rcv1, real-sim and (``--all``) news20.
@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 from _record import best, finish, parser, table
 
-from jaxbounds.matrix import as_matrix
+from jaxbounds.matrix import Sparse, as_matrix
 
 SIZES = {  # rows, columns, mean entries in a row
     "rcv1": (20_242, 47_236, 74),
@@ -59,7 +59,10 @@ def measure(X: sp.csr_array, loops: int, repeats: int) -> dict[str, float]:
     rng = np.random.default_rng(1)
     w, t = rng.normal(size=X.shape[1]), rng.normal(size=X.shape[0])
     matrix = as_matrix(X)
+    assert isinstance(matrix, Sparse)
     result = {"nnz": X.nnz, "build": scale * best(lambda: as_matrix(X), repeats)[0]}
+    for product, part in (("matvec", matrix.by_row), ("rmatvec", matrix.by_col)):
+        result[f"{product} bytes"] = sum(leaf.nbytes for leaf in jax.tree.leaves(part)) / X.nnz
     with jax.enable_x64(True):
         for product, vector in (("matvec", w), ("rmatvec", t)):
             call = partial(_loop, matrix, jnp.asarray(vector), product, loops)
@@ -70,9 +73,22 @@ def measure(X: sp.csr_array, loops: int, repeats: int) -> dict[str, float]:
     return result
 
 
+def bandwidth(size: int, repeats: int) -> float:
+    """GB/s at which one jitted sum reads an array of so many bytes."""
+    with jax.enable_x64(True):
+        array, total = jnp.ones(size // 8), jax.jit(jnp.sum)
+        total(array).block_until_ready()
+        return size / best(lambda: total(array).block_until_ready(), repeats)[0] / 1e9
+
+
 def report(payload: dict) -> str:
     """The section of RESULTS.md."""
-    sets = payload["sets"]
+    sets, limit = payload["sets"], payload["bandwidth"]
+    limits = []
+    for name, s in sets.items():
+        for product, what in (("matvec", "X@w"), ("rmatvec", "X^T t")):
+            size, speed = s[f"{product} bytes"], s[f"{product} bytes"] / s[product]
+            limits.append([f"{name} size", what, f"{size:.1f}", f"{speed:.1f}", f"{speed / limit:.2f}"])
     keys = ["matvec", "rmatvec", "build", "scipy matvec", "scipy rmatvec"]
     rows = [[f"{name} size", f"{s['nnz']:,}", *(f"{s[key]:.2f}" for key in keys)] for name, s in sets.items()]
     worst = max(found[key] / found[f"scipy {key}"] for found in sets.values() for key in keys[:2])
@@ -82,7 +98,13 @@ Least of {payload["repeats"]} loops of {payload["loops"]} products in float64. T
 times scipy's; `build` is the time of the layout, once a data set. Both products gather: rows and columns are stored \
 in chunks, at twice the memory of a CSR matrix.
 
-{table(["set", "non-zeros", "X@w", "X^T t", "build", "scipy X@w", "scipy X^T t"], rows)}"""
+{table(["set", "non-zeros", "X@w", "X^T t", "build", "scipy X@w", "scipy X^T t"], rows)}
+
+Limits: a jitted sum reads {payload["array"] / 2**20:,.0f} MiB at {limit:.1f} GB/s. The bytes are those of the layout \
+(values, indices, owners, padding), once a product; the vectors come on top. A share above 1 means that the set lies \
+in the cache.
+
+{table(["set", "product", "bytes a non-zero", "GB/s", "share of the limit"], limits)}"""
 
 
 def main() -> None:
@@ -92,7 +114,9 @@ def main() -> None:
     options = arguments.parse_args()
     names = ["smoke"] if options.smoke else ["rcv1", "real-sim"] + ["news20"] * options.all
     loops, repeats = (3, 2) if options.smoke else (20, 5)
-    payload = {"loops": loops, "repeats": repeats, "sets": {}}
+    array = 1 << (24 if options.smoke else 30)
+    payload = {"loops": loops, "repeats": repeats, "array": array, "bandwidth": round(bandwidth(array, repeats), 2)}
+    payload["sets"] = {}
     for name in names:
         found = measure(power_law(*SIZES[name]), loops, repeats)
         payload["sets"][name] = {key: value if key == "nnz" else round(value, 3) for key, value in found.items()}
