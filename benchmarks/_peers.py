@@ -63,7 +63,7 @@ def peers(loss: str, sparse: bool) -> list[Peer]:
     if _has("sklearn"):
         found += _scikit(loss, sparse)
     if loss in ("lasso", "elastic_net"):
-        found += [_celer(loss)] * _has("celer") + [_skglm(loss)] * _has("skglm")
+        found += [_coordinates("celer", loss)] * _has("celer") + [_coordinates("skglm", loss)] * _has("skglm")
     return found
 
 
@@ -171,29 +171,16 @@ def _columns(X, y):
     return (_csr(X).tocsc() if sp.issparse(X) else np.asfortranarray(X)), y
 
 
-def _celer(loss: str) -> Peer:
-    from celer import ElasticNet, Lasso
+def _coordinates(package: str, loss: str) -> Peer:
+    """The lasso and the elastic net of celer and of skglm, which have one interface."""
+    found = importlib.import_module(package)
 
     def solve(data, lam, l1, tol):
         settings = {"fit_intercept": False, "tol": tol, "max_iter": 1000, "max_epochs": 100_000}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             if loss == "lasso":
-                return Lasso(l1, **settings).fit(*data).coef_
-            return ElasticNet(lam + l1, l1_ratio=l1 / (lam + l1), **settings).fit(*data).coef_
+                return found.Lasso(l1, **settings).fit(*data).coef_
+            return found.ElasticNet(lam + l1, l1_ratio=l1 / (lam + l1), **settings).fit(*data).coef_
 
-    return Peer("celer", _columns, solve)
-
-
-def _skglm(loss: str) -> Peer:
-    from skglm import ElasticNet, Lasso
-
-    def solve(data, lam, l1, tol):
-        settings = {"fit_intercept": False, "tol": tol, "max_iter": 1000, "max_epochs": 100_000}
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            if loss == "lasso":
-                return Lasso(l1, **settings).fit(*data).coef_
-            return ElasticNet(lam + l1, l1_ratio=l1 / (lam + l1), **settings).fit(*data).coef_
-
-    return Peer("skglm", _columns, solve)
+    return Peer(package, _columns, solve)

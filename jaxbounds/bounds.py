@@ -329,10 +329,9 @@ _certify_jit = jax.jit(certify)
 def bound(model: Model, change: Change, method: Method | None = None) -> Bounds:
     """Bounds on the retrained model without retraining, at a cost that follows the size of the change.
 
-    On the CPU a call is NumPy. With `Cached` and `Theorem1` the 257th call for models and changes
-    of the same kind and sizes (sizes in powers of two) compiles a program, once, in a second or two; later calls take
-    tens of microseconds. Both give the same intervals up to rounding, which both allow for. What else is asked of such
-    bounds (`scores`, `w`, ...) is computed when it is asked for.
+    On the CPU a call is NumPy. With `Cached` and `Theorem1` the 257th call for models and changes of the same kind and
+    sizes compiles a program, once, in a second or two; later calls take a tenth of the time. Both give the same
+    intervals up to rounding, which both allow for. What else is asked of such bounds is computed when it is asked for.
 
     Args:
         model: from `fit`, `fit_one_vs_rest` or `from_sklearn`; inexact training only widens the bounds.
