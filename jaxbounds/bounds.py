@@ -379,7 +379,7 @@ def bound(model: Model, change: Change, method: Method | None = None) -> Bounds:
 def _bound_touched(model: Model, known: Ready, method: Method, change: Change, said: dict) -> Bounds:
     """Bounds from what the change touches alone, by a compiled program where such changes come often."""
     asked = scattered(known.host, change) or prepare(known.host, to_host(change))
-    said["fallback"] = put(np.int32(0))
+    said["fallback"] = _none_weaker()
 
     def regions():
         return method.certify(known.host, (_edit_of(known.host, asked),))
@@ -389,6 +389,11 @@ def _bound_touched(model: Model, known: Ready, method: Method, change: Change, s
             return Bounds(model, regions, *answer, **said)
     parts = regions()
     return Bounds(model, parts, *put(summary(parts)), **said)
+
+
+@functools.cache  # a transfer costs as much as a third of the answer
+def _none_weaker() -> jax.Array:
+    return put(np.int32(0))
 
 
 def _edit_of(model: Model, asked: Edit | Scattered) -> Edit:

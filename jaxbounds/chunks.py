@@ -14,6 +14,7 @@ from jaxbounds.array import reinterpret, uses_jax, xp
 from jaxbounds.pytree import is_traced, pytree, static
 
 INT32_MAX = 2**31 - 1
+_SHORT = 4096  # entries of one owner that are compared at once sooner than by bisection
 _GATHER = lax.GatherDimensionNumbers(offset_dims=(), collapsed_slice_dims=(0,), start_index_map=(0,))
 
 
@@ -72,13 +73,15 @@ class Chunks:
         value, other = self.data.reshape(-1).at[at].get(mode="clip"), self.indices.reshape(-1).at[at].get(mode="clip")
         return slot, jnp.where(real, other, 0), jnp.where(real, value, 0)
 
-
     def at(self, idx, index):
         """The value at `index` of each owner in idx (in bounds), 0 where none is stored: bisection."""
         width, index = self.data.shape[1], index.astype(np.int32)
         indices, values = self.indices.reshape(-1), self.data.reshape(-1)
         low, stop = self.start[idx] * width, self.start[idx + 1] * width  # fit in 32 bits, as all positions do
         longest = self.terms if uses_jax((low,)) else int(np.max(stop - low, initial=0))
+        if idx.shape == (1,) and longest <= _SHORT and not uses_jax((low,)):  # padding has the value 0
+            owned = slice(int(low[0]), int(stop[0]))
+            return values[owned][indices[owned] == index].sum(keepdims=True, dtype=values.dtype)
         low, last = xp.minimum(low, indices.shape[0] - 1), xp.maximum(stop, 1) - 1
         empty = stop == self.start[idx] * width
         for step in (1 << k for k in reversed(range(max(longest - 1, 0).bit_length()))):
