@@ -392,7 +392,7 @@ def _bound_touched(model: Model, known: Ready, method: Method, change: Change, s
 
 
 @functools.cache  # a transfer costs as much as a third of the answer
-def _none_weaker() -> jax.Array:
+def _none_weaker() -> Any:
     return put(np.int32(0))
 
 

@@ -62,10 +62,12 @@ class Dense:
     Attributes:
         values: (n, d) array, float32 or float64.
         shards: devices among which the rows are dealt evenly; blocks of rows are taken from each at once.
+        one_way: see the function of this name.
     """
 
     values: Any
     shards: int = static(default=1)
+    one_way: bool = static(default=False)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -122,7 +124,7 @@ class Dense:
         """X w: float64 (n,) from float64 (d,)."""
         if self._in_one():
             return _dot(self.values.astype(jnp.float64), w)
-        if self.shards > 1:
+        if self.shards > 1 or self.one_way:
             return self._blocked_matvec(w)
         return _linear(self._blocked_matvec, self._blocked_rmatvec, w, self.shape[0])
 
@@ -130,7 +132,7 @@ class Dense:
         """X^T t: float64 (d,) from float64 (n,)."""
         if self._in_one():
             return _dot(t, self.values.astype(jnp.float64))
-        if self.shards > 1:
+        if self.shards > 1 or self.one_way:
             return self._blocked_rmatvec(t)
         return _linear(self._blocked_rmatvec, self._blocked_matvec, t, self.shape[1])
 
@@ -172,11 +174,11 @@ class Dense:
         """Every k-th row, and its weight times k, so that about `most` rows stand for all."""
         stride = max(1, self.shape[0] // most)
         values, weights = (self._dealt(x)[:, ::stride] for x in (self.values, weights))
-        return Dense(values.reshape(-1, self.shape[1]), self.shards), weights.reshape(-1) * stride
+        return replace(self, values=values.reshape(-1, self.shape[1])), weights.reshape(-1) * stride
 
     def map(self, fn: Callable[[jax.Array], jax.Array]) -> Dense:
         """The matrix with fn applied to each entry (fn(0) = 0)."""
-        return Dense(fn(self.values), self.shards)
+        return replace(self, values=fn(self.values))
 
     def rows(self, idx: Any) -> tuple[Any, Any, Any]:
         """Entries of the rows idx: (slot in idx, column, value), each flat with len(idx) d entries."""
@@ -221,11 +223,13 @@ class Sparse:
         by_row: the entries (column, value) of each row.
         by_col: the entries (row, value) of each column.
         count: () int32 number of entries.
+        one_way: see the function of this name.
     """
 
     by_row: Chunks
     by_col: Chunks
     count: jax.Array
+    one_way: bool = static(default=False)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -254,10 +258,14 @@ class Sparse:
 
     def matvec(self, w: Any) -> jax.Array:
         """X w: float64 (n,) from float64 (d,)."""
+        if self.one_way:
+            return self.by_row.reduce(w)
         return _linear(self.by_row.reduce, self.by_col.reduce, w, self.shape[0])
 
     def rmatvec(self, t: Any) -> jax.Array:
         """X^T t: float64 (d,) from float64 (n,)."""
+        if self.one_way:
+            return self.by_col.reduce(t)
         return _linear(self.by_col.reduce, self.by_row.reduce, t, self.shape[1])
 
     def normal(self, weights: jax.Array, p: jax.Array) -> jax.Array:
@@ -295,6 +303,11 @@ class Sparse:
 
 
 Matrix: TypeAlias = Dense | Sparse | RowBlocks
+
+
+def one_way(matrix: Matrix) -> Matrix:
+    """The matrix for programs that take no derivative of its products, which trace and compile in half the time."""
+    return matrix if isinstance(matrix, RowBlocks) else replace(matrix, one_way=True)
 
 
 @in_float64

@@ -206,6 +206,7 @@ def test_refit_starts_from_the_old_model():
 def test_compilations(compilations):
     """Numbers never recompile; small shapes share what is compiled."""
     make = lambda gamma, lam: jb.Problem(jb.losses.smoothed_hinge(gamma), jb.penalties.l2(lam))  # noqa: E731
+    jb.refit(jb.fit(make(0.5, 0.1), X[:9, :2], Y[:9]), jb.remove_rows([3]))  # compiles what no shape decides
     jb.fit(make(0.5, 0.1), X, Y)
     compilations.clear()
     for k in range(10):
@@ -218,6 +219,21 @@ def test_compilations(compilations):
     first = len(compilations)
     jb.fit(make(0.6, 0.2), X, Y, callback=lambda info: None)
     assert first > 0 and len(compilations) == first
+
+
+@pytest.mark.parametrize("data", [X, sp.csr_array(X)], ids=["dense", "sparse"])
+def test_fits_of_numbers_carry_no_derivatives(data):
+    """Products that know their transposes and the implicit function theorem cost half of the time to compile."""
+    problem = jb.Problem(jb.losses.logistic(), jb.penalties.l2(0.1))
+
+    def solve(X, differentiable):
+        task = jb.solvers.Task(problem.loss, problem.penalty, jb.matrix.as_matrix(data), Y, np.ones(N))
+        task = task if differentiable else task.constant()
+        return X + jb.solvers.NewtonCG().solve(task, task.matrix, Y, task.c, np.zeros(D), np.zeros(N), 1e-8, 9).w
+
+    with jax.enable_x64(True):
+        texts = [str(jax.make_jaxpr(solve, static_argnums=1)(0.0, kind)) for kind in (True, False)]
+    assert ["_root" in text or "linear_solve" in text for text in texts] == [True, False]
 
 
 @pytest.fixture

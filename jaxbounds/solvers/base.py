@@ -36,8 +36,9 @@ class Solver(abc.ABC):
 
     def solve(self, problem: Any, matrix, y, c, w0, alpha0, tol, max_steps) -> Solution:
         """Minimise from (w0, alpha0); traceable, and differentiable in everything but the start."""
-        task = Task(problem.loss, problem.penalty, matrix, y, c, getattr(problem, "intercept", False))
-        frozen, w0, alpha0 = lax.stop_gradient((task, w0, alpha0))
+        differentiable = getattr(problem, "differentiable", True)
+        task = Task(problem.loss, problem.penalty, matrix, y, c, getattr(problem, "intercept", False), differentiable)
+        frozen, w0, alpha0 = lax.stop_gradient((task.constant(), w0, alpha0))
         return self.finish(task, self.run(frozen, self.init(frozen, w0, alpha0), tol, max_steps), tol)
 
 

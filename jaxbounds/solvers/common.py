@@ -12,6 +12,7 @@ A solver is a frozen config with
 max_steps and hand the last state to ``finish``. Nothing here raises on numbers; the state carries a status.
 """
 
+from dataclasses import replace
 from typing import Any, Protocol
 
 import jax
@@ -21,7 +22,7 @@ from jax import lax
 from jaxbounds.array import Array
 from jaxbounds.intercept import balanced_intercept
 from jaxbounds.interfaces import Loss, Penalty
-from jaxbounds.matrix import Matrix
+from jaxbounds.matrix import Matrix, one_way
 from jaxbounds.pytree import pytree, static
 from jaxbounds.solvers.linear import Rows, centred, conjugate_gradients, factored, is_direct, sampled
 from jaxbounds.status import Status
@@ -78,6 +79,11 @@ class Task:
     y: Array
     c: Array
     intercept: bool = static(default=False)
+    differentiable: bool = static(default=True)
+
+    def constant(self) -> "Task":
+        """The same task, of which no derivative is taken."""
+        return replace(self, matrix=one_way(self.matrix), differentiable=False)
 
     def scores(self, w: jax.Array) -> jax.Array:
         """X w, plus the best intercept."""

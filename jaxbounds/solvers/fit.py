@@ -18,7 +18,7 @@ from jaxbounds.classes import ClassModel, not_a_model
 from jaxbounds.edit import bucket, prepare
 from jaxbounds.inputs import read
 from jaxbounds.kinds import Change, check_change
-from jaxbounds.matrix import Dense, Matrix, as_matrix
+from jaxbounds.matrix import Dense, Matrix, as_matrix, one_way
 from jaxbounds.model import Data, Model, best_intercept, remember
 from jaxbounds.penalties import Penalty
 from jaxbounds.problem import Problem, as_sample_weight, as_targets, as_vector
@@ -125,7 +125,7 @@ def fit(
     problem, y, weight, w0, alpha0 = everywhere((problem, y, weight, w0, alpha0), values)
     data = put(Data(matrix, y, weight))
     task = Task(problem.loss, problem.penalty, matrix, y, weight * problem.unit(n), problem.intercept)
-    task, w0, alpha0 = put((task, w0, alpha0))
+    task, w0, alpha0 = put((task.constant() if concrete and _is_ours(problem) else task, w0, alpha0))
     if concrete and not (spread or blocks) and n * d <= _SMALL:
         task, w0, alpha0 = _padded(task, w0, alpha0)
     steps = 1000 if max_steps is None else max_steps
@@ -238,6 +238,12 @@ def _start(problem: Problem, warm_start, y, d: int):
     return w0, loss.clip(alpha0, y)
 
 
+def _is_ours(problem: Problem) -> bool:
+    """Whether loss and penalty are the library's own: a user's functions may hold tracers, and are differentiated."""
+    modules = {type(problem.loss).__module__, type(problem.penalty).__module__}
+    return "jaxbounds.user_functions" not in modules and all(name.startswith("jaxbounds.") for name in modules)
+
+
 def _padded(task: Task, w0, alpha0):
     """The same task with idle rows and zero columns, in sizes that are powers of two."""
     n, d = task.matrix.shape
@@ -247,13 +253,13 @@ def _padded(task: Task, w0, alpha0):
         a = np.asarray(a)
         return np.concatenate([a, np.full(size - a.shape[0], value)])
 
-    padded = Task(
-        task.loss,
-        task.penalty.take(np.minimum(np.arange(D), d - 1)),
-        _padded_matrix(task.matrix, N, D),
-        pad(task.y, N, np.asarray(task.y)[0]),  # a class that is there: with one class alone there is no intercept
-        pad(task.c, N, _IDLE),
-        task.intercept,
+    matrix = _padded_matrix(task.matrix, N, D)
+    padded = dataclasses.replace(
+        task,
+        penalty=task.penalty.take(np.minimum(np.arange(D), d - 1)),
+        matrix=matrix if task.differentiable else one_way(matrix),
+        y=pad(task.y, N, np.asarray(task.y)[0]),  # a class that is there: with one class alone there is no intercept
+        c=pad(task.c, N, _IDLE),
     )
     return put((padded, pad(w0, D, 0.0), pad(alpha0, N, 0.0)))
 

@@ -86,7 +86,7 @@ def _legendre(task: Task, found: Solution, tol) -> Solution:
 def finish(task: Task, best: Progress, tol) -> Solution:
     """The result of a smooth loss: the best point, with implicit derivatives of w, alpha, ref, primal and intercept."""
     found = _legendre(task, report(lax.stop_gradient(best), tol), tol)
-    w = with_derivatives(task, found.w)
+    w = with_derivatives(task, found.w) if task.differentiable else found.w
     s, b, status = task.matrix.matvec(w), found.intercept, found.status
     if task.intercept:
         b = balanced_intercept(task.loss, s, task.y, task.c)
@@ -94,6 +94,8 @@ def finish(task: Task, best: Progress, tol) -> Solution:
         finite = has_intercept(frozen.loss, lax.stop_gradient(s), frozen.y, frozen.c)
         known = finite | (status == Status.NONFINITE)
         status = jnp.where(known, status, Status.NO_INTERCEPT).astype(jnp.int32)
+    if not task.differentiable:
+        return replace(found, intercept=b, status=status)
     q = task.q(s + b)
     alpha, ref = carry(found.alpha, lambda: task.loss.dual(q, task.y)), carry(found.ref, lambda: q)
     primal = carry(found.primal, lambda: task.primal(w, q))
@@ -103,6 +105,8 @@ def finish(task: Task, best: Progress, tol) -> Solution:
 def finish_kinked(task: Task, best: Progress, tol) -> Solution:
     """The best point with implicit derivatives through the dual: rows off their kinks and bounds stay fixed."""
     found = report(lax.stop_gradient(best), tol)
+    if not task.differentiable:
+        return found
     frozen = lax.stop_gradient(task)
     kappa = jnp.ones_like(found.alpha)
 
