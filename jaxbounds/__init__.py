@@ -22,14 +22,8 @@ from jaxbounds.changes import (
 from jaxbounds.decisions import Decision, DistanceBelow, LabelsKnown, decide
 from jaxbounds.influences import Influence, RowRanks, influence, rank_rows
 from jaxbounds.interop import from_sklearn, load_svmlight
-from jaxbounds.left_out import (
-    CrossValidation,
-    LabelErrors,
-    LeaveOneOut,
-    cross_validate,
-    find_label_errors,
-    leave_one_out,
-)
+from jaxbounds.label_errors import LabelErrors, find_label_errors
+from jaxbounds.left_out import CrossValidation, LeaveOneOut, cross_validate, leave_one_out
 from jaxbounds.model import Model
 from jaxbounds.monitor import Monitor
 from jaxbounds.monitoring.watch import Push

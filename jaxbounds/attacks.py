@@ -75,7 +75,8 @@ def attack_removal(model: Model, k: int, X_test, *, keep_n: bool = False) -> lis
 
     Source: greedy data poisoning by influence, Koh and Liang 2017; Broderick, Giordano and Meager 2020.
     """
-    return _attacks(model, count(model, k, "k"), X_test, keep_n, False, "attack_removal")
+    k = count(model, k, "k", "attack_removal(model, k, X_test)")
+    return _attacks(model, k, X_test, keep_n, False, "attack_removal")
 
 
 def attack_relabel(model: Model, k: int, X_test) -> list[Attack]:
@@ -100,7 +101,8 @@ def attack_relabel(model: Model, k: int, X_test) -> list[Attack]:
 
     Source: as `attack_removal`.
     """
-    return _attacks(model, count(model, k, "k"), X_test, True, True, "attack_relabel")
+    k = count(model, k, "k", "attack_relabel(model, k, X_test)")
+    return _attacks(model, k, X_test, True, True, "attack_relabel")
 
 
 @in_float64
@@ -216,7 +218,7 @@ class _Search:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FitWarning)  # the bounds below tell what is left of the gap
             new = refit(self.model, change, tol=_TOL)
-        score: Any = bound(new, set_penalty(new.problem.penalty)).scores(self.row)
-        score = Interval(float(score.lower[0]), float(score.upper[0]))
+        ends: Any = bound(new, set_penalty(new.problem.penalty)).scores(self.row)
+        score = Interval(np.asarray(ends.lower)[0], np.asarray(ends.upper)[0])
         flips = score.upper < 0 if self.sign > 0 else score.lower > 0
         return Attack(np.sort(rows), score, bool(flips))

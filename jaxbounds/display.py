@@ -1,7 +1,8 @@
 """How objects show themselves: short tables as text, and as HTML in notebooks.
 
-Interval ends and bounds are rounded outward to four digits, so that what is printed holds too. Nothing here fails or
-computes on tracers: what is not known yet is shown by its type. What each kind of object tells is in `described`.
+Bounds are rounded outward to four digits, interval ends to as many as show their width, so that what is printed holds
+too. Nothing here fails or computes on tracers: what is not known yet is shown by its type. What each kind of object
+tells is in `described`.
 """
 
 import dataclasses
@@ -18,24 +19,37 @@ Rows = list[tuple[str, str]]
 
 FEW = 6  # entries of an array that are listed
 _LINE = 90  # characters of a list of intervals, more is summarised
+_DIGITS = 4  # of numbers
+_MOST = 8  # of the ends of narrow intervals
+_WIDER = 1.5  # than it is an interval may be printed, if that saves digits
 DOWN, UP, NEAR = (
-    decimal.Context(prec=4, rounding=mode)
+    decimal.Context(prec=_DIGITS, rounding=mode)
     for mode in (decimal.ROUND_FLOOR, decimal.ROUND_CEILING, decimal.ROUND_HALF_EVEN)
 )
 
 
-def number(value: Any, context: decimal.Context = NEAR) -> str:
-    """A number with four digits, rounded as the context says."""
+def number(value: Any, context: decimal.Context = NEAR, digits: int = _DIGITS) -> str:
+    """A number with so many digits, rounded as the context says."""
     value = float(value)
     if not np.isfinite(value):
         return str(value)
-    near = f"{value:.4g}"
-    return near if float(near) == value else f"{float(context.create_decimal_from_float(value)):.4g}"
+    near = f"{value:.{digits}g}"
+    if float(near) == value:
+        return near
+    rounded = decimal.Context(prec=digits, rounding=context.rounding).create_decimal_from_float(value)
+    return f"{float(rounded):.{digits}g}"
 
 
 def interval_text(lower: Any, upper: Any) -> str:
-    """[lower, upper], rounded outward."""
-    return f"[{number(lower, DOWN)}, {number(upper, UP)}]"
+    """[lower, upper], rounded outward to four digits, or to so many that the width shows; whole numbers as they are."""
+    if np.asarray(lower).dtype.kind in "iu":
+        return f"[{int(lower)}, {int(upper)}]"
+    lower, upper = float(lower), float(upper)
+    for digits in range(_DIGITS, _MOST + 1):
+        low, high = number(lower, DOWN, digits), number(upper, UP, digits)
+        if not float(high) - float(low) > _WIDER * (upper - lower):  # so too if an end is infinite or NaN
+            break
+    return f"[{low}, {high}]"
 
 
 def is_unknown(value: Any) -> bool:
@@ -96,6 +110,15 @@ def shape_of(value: Any) -> str:
     return f"{value.dtype}[{','.join(map(str, value.shape))}]"
 
 
+def entries(matrix: Any) -> str:
+    """float64[40,9], or float64[40,9], 57 stored."""
+    values: Any = getattr(matrix, "values", matrix)
+    count: Any = getattr(matrix, "count", getattr(values, "nnz", None))
+    if count is None or is_unknown(count) or np.ndim(count):
+        return shape_of(values)
+    return f"{shape_of(values)}, {int(count):,} stored"
+
+
 def _array(value: Any, context: decimal.Context) -> str:
     array = np.asarray(value)
     if array.dtype.kind not in "biuf":
@@ -141,6 +164,30 @@ def widest(low: np.ndarray, high: np.ndarray) -> str:
         return number(np.max(high - low, initial=0.0), UP)
 
 
+def status_text(code: Any) -> str:
+    """The name of a status and its advice; of many, how often each occurs."""
+    from jaxbounds.status import Status
+
+    if is_unknown(code):
+        return traced(code)
+    codes = np.asarray(code)
+    if codes.ndim:
+        counts = {Status(int(k)).name: int(np.sum(codes == k)) for k in np.unique(codes)}
+        return ", ".join(f"{count} {name}" for name, count in counts.items())
+    status = Status(int(codes))
+    return f"{status.name}: {status.advice}"
+
+
+def status_name(code: Any) -> str:
+    """The name of a status alone."""
+    return status_text(code).split(":")[0]
+
+
+def rest(count: int) -> Rows:
+    """A row that says how many there are, if not all are listed."""
+    return [("...", f"{count:,} in all")] if count > FEW else []
+
+
 def _held(value: Any) -> list[tuple[str, Any]]:
     """The fields of a dataclass that are not None and have not their default."""
     found = []
@@ -159,7 +206,7 @@ def _inline(value: Any) -> str:
 
 def facts(value: Any) -> tuple[str, Rows]:
     """(title, rows) of a table about the object; no rows if the title says all."""
-    from jaxbounds.described import LINES, TABLES, status_text
+    from jaxbounds.described import LINES, TABLES
 
     name = type(value).__name__
     if name in TABLES:

@@ -18,8 +18,7 @@ from jaxbounds.kinds import check_range
 from jaxbounds.left_out_scores import HOW, IsOpen, fold_scores, label_open, row_scores
 from jaxbounds.messages import brief
 from jaxbounds.model import Model
-from jaxbounds.problem import as_number
-from jaxbounds.pytree import in_float64, is_traced, pytree
+from jaxbounds.pytree import in_float64, is_traced, is_wide, pytree
 from jaxbounds.rounding import TINY, U, growth
 from jaxbounds.validation import loss_range
 
@@ -33,9 +32,11 @@ class LeaveOneOut:
         scores: Interval (m,) for x_i.w + b of the model retrained without row i.
         loss: Interval for the mean of l(x_i.w + b, y_i) over these rows, not weighted.
         errors: Interval of two int32: how many of these rows get a score of the wrong sign; None for regression.
+            The share of mistakes lies between errors.lower / m and errors.upper / m.
         labels: (m,) int32 certified predictions +1, -1, or 0 where the interval holds 0; None for regression.
         correct: (m,) int32: +1 the prediction is certainly y_i, -1 certainly not, 0 undecided; None for regression.
-        undecided: (m,) bool: whether the prediction is right is not certain; all False for regression.
+        undecided: (m,) bool mask: whether the prediction is right is not certain; all False for regression. The rows
+            themselves are rows[undecided], which is what `LabelErrors.undecided` holds.
         how: (m,) int8 what decided, or spoke last of, each row: an index into `jaxbounds.left_out_scores.HOW`.
 
     Example:
@@ -78,30 +79,6 @@ class CrossValidation(LeaveOneOut):
     fold: Any
 
 
-@pytree
-class LabelErrors:
-    """Rows whose own left-out prediction certainly disagrees with their target, the surest first.
-
-    Attributes:
-        rows: (k,) the rows.
-        margin: (k,) guaranteed size of the disagreement: y_i s_i <= -margin_i, or |s_i - y_i| >= threshold + margin_i.
-        scores: Interval (k,) of their left-out scores s_i.
-        undecided: rows of which these bounds do not say whether they disagree.
-
-    Example:
-        >>> import numpy as np, jaxbounds as jb
-        >>> X, y = np.array([[1.0], [2.0], [-1.0], [-2.0], [1.5]]), np.array([1, 1, -1, -1, -1])
-        >>> model = jb.fit(jb.Problem(jb.losses.logistic(), jb.penalties.l2(0.1)), X, y)
-        >>> jb.find_label_errors(model).rows.tolist()
-        [4]
-    """
-
-    rows: Any
-    margin: Any
-    scores: Any
-    undecided: Any
-
-
 def leave_one_out(
     model: Model,
     method: Method | None = None,
@@ -119,6 +96,9 @@ def leave_one_out(
     intercept get products with the data of their own, if they are few. `used()` says which it was. Losses of your own
     (`from_margin`, `from_score`) have no closed form and get the wider `Cached` alone, unless you ask for `Pass()`,
     `Curvature()` or `resolve`. Inside jit it runs as a callback to the host.
+
+    `Curvature()` and `resolve` may take seconds to minutes: `callback=jb.progress()` draws a bar. Few rows are open
+    after the default, so that `resolve=True` is mostly much quicker than `Curvature()` for each of them.
 
     Args:
         model: from `fit`; inexact training only widens the intervals.
@@ -148,15 +128,21 @@ def leave_one_out(
 
     Source: Hanada et al. 2016, section 5 (leave-one-out); Rad and Maleki 2020 for the closed form.
     """
-    rows, method = _checked(model, method, rows, keep_n, resolve, callback)
+    rows, method = checked(model, method, rows, keep_n, resolve, callback)
     if is_spread(model.rows.score):
         model, method = _by_ball(model, method, resolve)
-    is_open = _settled(resolve, label_open if model.problem.loss.classification else None)
+    is_open = settled(resolve, label_open if model.problem.loss.classification else None)
     return LeaveOneOut(**_judged(model, rows, *row_scores(model, rows, method, keep_n, is_open, callback)))
 
 
 def cross_validate(
-    model: Model, folds, method: Method | None = None, *, keep_n: bool = False, resolve: bool | float = False
+    model: Model,
+    folds,
+    method: Method | None = None,
+    *,
+    keep_n: bool = False,
+    resolve: bool | float = False,
+    callback: Callable | None = None,
 ) -> CrossValidation:
     """The score of each row in the model retrained without that row's fold, without retraining.
 
@@ -168,6 +154,8 @@ def cross_validate(
         keep_n: as in `remove_rows`.
         resolve: settle rows whose label is open by `Pass`, `Curvature` and at last by retraining without their fold
             (host only); a number: also rows whose interval is wider than that.
+        callback: called with a dict of `method`, `done`, `total` as rows are done; return True to stop, which leaves
+            the other rows as they are (host only).
 
     Returns:
         CrossValidation, its rows in ascending order.
@@ -183,85 +171,18 @@ def cross_validate(
         >>> jb.cross_validate(model, 2, jb.Curvature()).correct.tolist()
         [1, 1, 1, 1]
     """
-    _, method = _checked(model, method, None, keep_n, resolve, None)
+    _, method = checked(model, method, None, keep_n, resolve, callback)
     if model.data is None:
         raise ValueError("cross_validate needs a model with its data")
     rows, fold = _folds(folds, model.alpha.shape[0])
-    is_open = _settled(resolve, label_open if model.problem.loss.classification else None)
-    ends = fold_scores(model, rows, fold, Cached() if method is None else method, keep_n, is_open)
+    is_open = settled(resolve, label_open if model.problem.loss.classification else None)
+    ends = fold_scores(model, rows, fold, Cached() if method is None else method, keep_n, is_open, callback)
     return CrossValidation(**_judged(model, rows, *ends), fold=put(fold))
 
 
-def find_label_errors(
-    model: Model,
-    method: Method | None = None,
-    rows=None,
-    *,
-    threshold: float | None = None,
-    keep_n: bool = False,
-    resolve: bool | float = False,
-    callback: Callable | None = None,
-) -> LabelErrors:
-    """Rows that the model retrained without them certainly contradicts (host only).
-
-    Classification: y_i s_i < 0 for the left-out score s_i. Regression: |s_i - y_i| > threshold.
-
-    Args:
-        model, method, rows, keep_n, callback: as in `leave_one_out`.
-        threshold: for regression, in units of the target.
-        resolve: True settles rows that are open, as in `leave_one_out`; a number also those whose score's interval is
-            wider than that.
-
-    Returns:
-        LabelErrors, by falling guaranteed margin.
-
-    Raises:
-        TypeError: inside jit (the number of rows found is not known there: use `leave_one_out`), or an argument has the
-        wrong kind. ValueError: as in `leave_one_out`; a threshold is missing, negative, or given for labels.
-
-    Example:
-        >>> import numpy as np, jaxbounds as jb
-        >>> X, y = np.arange(1.0, 9.0)[:, None], np.array([1, 2, 3, 9, 5, 6, 7, 8.0])
-        >>> model = jb.fit(jb.Problem(jb.losses.huber(1.0), jb.penalties.l2(1e-3)), X, y)
-        >>> jb.find_label_errors(model, threshold=2.0).rows.tolist()
-        [3]
-    """
-    rows, method = _checked(model, method, rows, keep_n, resolve, callback)
-    if is_traced(model):
-        raise TypeError("find_label_errors runs on the host: inside jit the number of rows is not known; "
-                        "use leave_one_out(model).correct there")  # fmt: skip
-    classification, y = model.problem.loss.classification, np.asarray(model.rows.target)
-    if classification and threshold is not None:
-        raise ValueError("threshold is for regression; labels disagree where the score has the wrong sign")
-    if threshold is not None:
-        threshold = float(as_number(threshold, "threshold"))
-    if not classification and (threshold is None or threshold < 0):
-        raise ValueError(f"threshold must be a finite number >= 0 in units of the target, got {brief(threshold)}")
-
-    def margins(lower, upper, rows):
-        """(least, largest) disagreement beyond what is allowed."""
-        target = y[rows]
-        if classification:
-            return np.where(target > 0, -upper, lower), np.where(target > 0, -lower, upper)
-        apart, far = np.maximum(lower - target, target - upper), np.maximum(upper - target, target - lower)
-        slack = 4 * U * (np.abs(target) + threshold) + TINY
-        apart, far = apart - threshold, far - threshold
-        return apart - 4 * U * np.abs(apart) - slack, far + 4 * U * np.abs(far) + slack
-
-    def is_open(lower, upper, rows):
-        least, most = margins(lower, upper, rows)
-        return ~(least > 0) & ~(most < 0)
-
-    lower, upper, _ = row_scores(model, rows, method, keep_n, _settled(resolve, is_open), callback)
-    least, _ = margins(lower, upper, rows)
-    found = np.flatnonzero(least > 0)
-    found = found[np.argsort(-least[found], kind="stable")]
-    found_rows, margin, still = put((rows[found], least[found], rows[is_open(lower, upper, rows)]))
-    return LabelErrors(found_rows, margin, _interval(lower[found], upper[found]), still)
-
-
 @published
-def _interval(*ends):
+def interval_of(*ends):
+    """An Interval in the caller's precision."""
     return ends
 
 
@@ -274,7 +195,7 @@ def _by_ball(model: Model, method: Method | None, resolve: bool | float) -> tupl
     return put(whole(replace(model, data=None, factor=None))), Cached()
 
 
-def _settled(resolve: bool | float, is_open: IsOpen | None) -> IsOpen | None:
+def settled(resolve: bool | float, is_open: IsOpen | None) -> IsOpen | None:
     """Which intervals are to be settled: none, those that leave a question open, or also those above a width."""
     if isinstance(resolve, bool | np.bool_):
         return is_open if resolve else None
@@ -290,9 +211,16 @@ def _judged(model: Model, rows, lower, upper, how) -> dict[str, Any]:
     errors, undecided = None, xp.zeros_like(how) > 0
     if classification:
         undecided = correct == 0
-        errors = Interval(*(xp.sum(mask).astype(np.int32) for mask in (correct < 0, correct <= 0)))
-    known = {"rows": rows, "errors": errors, "labels": labels, "correct": correct, "undecided": undecided, "how": how}
-    return put(known) | {"scores": _interval(lower, upper), "loss": _interval(*loss)}
+        errors = _counts(*(xp.sum(mask).astype(np.int32) for mask in (correct < 0, correct <= 0)))
+    known = {"rows": rows, "labels": labels, "correct": correct, "undecided": undecided, "how": how}
+    return put(known) | {"scores": interval_of(lower, upper), "loss": interval_of(*loss), "errors": errors}
+
+
+def _counts(lower, upper) -> Interval:
+    """An Interval of whole numbers, which every precision holds: not rounded, as `interval_of` would."""
+    if is_wide() or is_traced(lower, upper):
+        return put(Interval(lower, upper))
+    return Interval(np.asarray(lower), np.asarray(upper))
 
 
 @in_float64
@@ -330,7 +258,7 @@ def _mean(values, direction: float):
 
 
 @in_float64
-def _checked(model, method, rows, keep_n: bool, resolve: bool | float, callback) -> tuple[np.ndarray, Method | None]:
+def checked(model, method, rows, keep_n: bool, resolve: bool | float, callback) -> tuple[np.ndarray, Method | None]:
     """Checked rows and method."""
     if not isinstance(model, Model):
         raise TypeError(not_a_model(model))

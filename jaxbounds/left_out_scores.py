@@ -78,17 +78,15 @@ def row_scores(model: Model, rows, method: Method | None, keep_n: bool, is_open:
 
 
 @in_float64
-def fold_scores(model: Model, rows, fold, method: Method, keep_n: bool, is_open: IsOpen | None):
+def fold_scores(model: Model, rows, fold, method: Method, keep_n: bool, is_open: IsOpen | None, callback):
     """(lower, upper, how) of each row's score without its fold."""
     model = replace(model, inputs=None)
 
     def host(model: Model):
         ends, groups = Ends(rows.size), [np.flatnonzero(fold == f) for f in np.unique(fold)]
-        _by_groups(model, rows, groups, method, keep_n, ends, lambda name, done: False)
+        _by_groups(model, rows, groups, method, keep_n, ends, _told(callback, rows.size))
         if is_open is not None:
-            values, rungs = _values(model), _rungs(model, method)
-            for at in groups:
-                _climb(model, remove_rows(rows[at], keep_n), values[rows[at]], at, rows, ends, is_open, rungs)
+            _climb_each(model, rows, groups, keep_n, ends, is_open, _rungs(model, method), _told(callback, rows.size))
         return ends.all()
 
     return _on_host(host, model, rows.size)
@@ -222,12 +220,17 @@ def _settle(model: Model, rows, method: Method | None, keep_n: bool, ends: Ends,
             told = _told(callback, at.size)
             found = pass_scores(model, rows[at], keep_n, steps, lambda done, told=told: told("Pass", done))
             ends.cut(at, found, _code(Pass()))
-    open_rows, values = still_open(), _values(model)
-    told = _told(callback, open_rows.size)
-    for done, k in enumerate(open_rows):
-        at = np.array([k])
+    groups = still_open()[:, None]
+    _climb_each(model, rows, groups, keep_n, ends, is_open, rungs, _told(callback, len(groups)))
+
+
+def _climb_each(model: Model, rows, groups, keep_n: bool, ends: Ends, is_open: IsOpen, rungs, told) -> None:
+    """Each group of rows without that group, up the rungs and at last by retraining."""
+    values, done = _values(model), 0
+    for at in groups:
         _climb(model, remove_rows(rows[at], keep_n), values[rows[at]], at, rows, ends, is_open, rungs)
-        if told("refit", done + 1):
+        done += len(at)
+        if told("refit", done):
             return
 
 

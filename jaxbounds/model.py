@@ -84,7 +84,9 @@ class Model:
         w: (d,) coefficients in the data's dtype. intercept: float64 scalar, the best one for w; 0 without one.
         alpha: (n,) float64 dual variables in the paper's sign.
         gap: upper bound of P(w) - D(alpha); bounds are valid however large it is.
-        primal: P(w). status, n_steps: int32, see `jb.Status`.
+        primal: P(w). n_steps: int32, of the solver.
+        status: int32; `jb.Status(int(model.status)).name` and `.advice` say in words how training ended, and so does
+            the printed model.
         data: matrix, target and sample weights, or None after `without_data()`.
         factor: of the Hessian at w, or None; see `with_factor`.
         inputs: how rows and changes are written where not as the data: before a scaler, by name; or None.

@@ -17,7 +17,7 @@ from jaxbounds.bounds import Bounds, bound, check_method
 from jaxbounds.certificates import Cached, Curvature, Method, Pass
 from jaxbounds.changes import set_penalty
 from jaxbounds.classes import not_a_model
-from jaxbounds.display import counted
+from jaxbounds.display import shown
 from jaxbounds.inputs import Inputs, read
 from jaxbounds.kinds import AddColumns, Change, check_change
 from jaxbounds.messages import brief
@@ -31,12 +31,14 @@ from jaxbounds.problem import Problem
 from jaxbounds.pytree import in_float64, is_traced
 from jaxbounds.solvers.fit import fit
 from jaxbounds.storage import UNREADABLE, check_problem, pack, reason, remove_unfinished, unpack, write_atomically
+from jaxbounds.wording import pushed, touched
 
 _METHODS = (Cached(), Pass(), Curvature())
 _SHARES = (1e-3, 1e-6)  # of the gradient that Newton steps leave, if the first does not answer
 _LOG = 1 << 24  # bytes of log that are worth a new snapshot
 
 
+@shown
 class Monitor:
     """Watch a deployed model while its training data change; know after each push whether it is still certified.
 
@@ -147,7 +149,8 @@ class Monitor:
         """`Bounds` on the model that retraining on the present data would give, in the order of `rows`; O(entries)."""
         with self._lock:
             model = replace(self._present.table().model, inputs=self.inputs)
-        return bound(model, set_penalty(model.problem.penalty), method)
+            covered = pushed(self._trail)
+        return replace(bound(model, set_penalty(model.problem.penalty), method), touched=covered)
 
     @in_float64
     def push(self, change: Change) -> Push:
@@ -172,7 +175,7 @@ class Monitor:
             if self._journal is not None:
                 self._journal.append(*logged(change, self._number + 1))
             self._commit(plan)
-            said = self._say(start, plan.added)
+            said = self._say(start, plan.added, change)
             self._log_answer(said)
             self._trail.append(said)
             if self._retrain and said["answer"] is not True:
@@ -203,14 +206,15 @@ class Monitor:
             if self.inputs is not None:
                 self.inputs = put(self.inputs.kept(np.flatnonzero(kept_columns)))
 
-    def _say(self, start: float, added: int) -> dict[str, Any]:
-        """The record of the push that was just committed."""
+    def _say(self, start: float, added: int, change: Change) -> dict[str, Any]:
+        """The record of the push of a change that was just committed."""
         answer, method = self._answer()
         following = self._present.following
         return {
             "op": "push", "answer": answer.answer, "method": method, "lower": answer.lower, "upper": answer.upper,
             "open": answer.open, "broken": answer.broken, "rows": [following - added, following],
             "number": self._number, "time": time.time(), "seconds": time.perf_counter() - start, "retrained": False,
+            "touched": touched(change)[:-1].tolist(),
         }  # fmt: skip
 
     def _log_answer(self, said: dict[str, Any]) -> None:
@@ -345,7 +349,7 @@ class Monitor:
         """Commit what the log holds beyond the snapshot; a last push whose answer was not written is asked again."""
         assert self._journal is not None
         records: Any = self._journal.records[1:]
-        added = 0
+        last: Any = None
         for content, arrays in records:
             if "said" in content:
                 if content["said"]["number"] == self._number > self._answered():
@@ -355,12 +359,13 @@ class Monitor:
                 continue  # the snapshot came later
             if content["number"] != self._number + 1:
                 raise ValueError(f"path: the log {self._journal.path} misses push {self._number + 1}")
-            plan = self._plan(reader_of(content, arrays, self._present.engine.w.shape[0]))
-            added = plan.added
+            change = reader_of(content, arrays, self._present.engine.w.shape[0])
+            plan = self._plan(change)
+            last = plan.added, change
             self._commit(plan)
         self._journal.records = self._journal.records[:1]
         if self._number > self._answered():
-            said = self._say(time.perf_counter(), added)
+            said = self._say(time.perf_counter(), *last)
             self._log_answer(said)
             self._trail.append(said)
 
@@ -372,16 +377,6 @@ class Monitor:
         with self._lock:
             if self._journal is not None:
                 self._journal.close()
-
-    def __repr__(self) -> str:
-        pushes = f"{counted(self._present.alive, 'row')}, {counted(self._number, 'push')}"
-        last = self._trail[-1] if self._trail else None
-        if last is None:
-            return f"Monitor({pushes})"
-        if last["op"] == "refit":
-            return f"Monitor({pushes}, retrained on these rows)"
-        certified = "undecided" if last["answer"] is None else last["answer"]
-        return f"Monitor({pushes}, certified: {certified} ({last['method']}))"
 
     def __enter__(self) -> "Monitor":
         return self

@@ -66,7 +66,9 @@ class Progress:
 
 
 def progress(description: str | None = None, **options: Any) -> Progress:
-    """A ready `callback` that draws a tqdm bar, for `fit`, `fit_path`, `bound_each`, `leave_one_out`, `best_penalty`.
+    """A ready `callback` that draws a tqdm bar, for everything that takes one.
+
+    Those are `fit`, `fit_path`, `bound_each`, `leave_one_out`, `cross_validate`, `find_label_errors`, `best_penalty`.
 
     A fit shows how many of the digits that `tol` asks of the duality gap it has gained, a sweep how much of it is done.
     One bar serves any number of calls; as a context manager it is closed where a call stopped early.

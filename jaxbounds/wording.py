@@ -18,7 +18,7 @@ _PARTS = {  # kind: verb, participle, what
     "AddColumns": ("add", "added", "column"),
     "RemoveColumns": ("remove", "removed", "column"),
 }
-_KINDS = (*_PARTS, "SetPenalty")
+_KINDS = (*_PARTS, "SetPenalty", "Pushes")  # the last: into a monitor, which sums up what they touched
 
 
 def _index(part: Any) -> Any:
@@ -47,15 +47,28 @@ def touched(change: Any) -> np.ndarray:
     return counts
 
 
+def pushed(trail: Any) -> np.ndarray:
+    """(kinds,) int32: what the pushes of a monitor's trail touched since its model was deployed, and their number."""
+    counts = np.zeros(len(_KINDS), np.int32)
+    for record in trail:
+        if record["op"] == "refit":
+            counts[:] = 0
+        else:
+            counts[:-1] += np.asarray(record.get("touched", 0), np.int32)  # earlier versions wrote none
+            counts[-1] += 1
+    return counts
+
+
 def after(counts: Any, penalty: Any) -> str:
     """ "3 rows removed, 1 target set" from what `touched` says, of one change or a batch; penalty: the new one."""
     counts = np.asarray(counts).reshape(-1, len(_KINDS))
     if not len(counts) or np.any(counts != counts[:1]):
         return "several changes"
-    each = zip(counts[0, :-1], _PARTS.values(), strict=True)
-    said = [f"{counted(int(k), what)} {done}" for k, (_, done, what) in each if k]
+    *parts, penalties, pushes = counts[0].tolist()
+    said = [f"{counted(k, what)} {done}" for k, (_, done, what) in zip(parts, _PARTS.values(), strict=True) if k]
     new = "a new penalty" if penalty is None else f"penalty {short(penalty)}"
-    return ", ".join(said + ([new] if counts[0, -1] else [])) or "no change"
+    return (f"after {counted(pushes, 'push')}: " if pushes else "") + (
+        ", ".join(said + ([new] if penalties else [])) or "no change")  # fmt: skip
 
 
 def phrase(change: Any) -> str:
@@ -110,4 +123,17 @@ def batch_size(change: Any) -> int | None:
             return np.shape(index)[0]
         if name == "AddColumns" and np.ndim(jax.tree.leaves(part.matrix)[0]) == 3:
             return part.matrix.shape[0]
+        if name == "SetPenalty" and type(part.penalty).__name__ != "FunctionPenalty":  # a user's may have any shape
+            shape = max(map(np.shape, jax.tree.leaves(part)), key=len, default=())
+            if len(shape) == 2:
+                return shape[0]
     return None
+
+
+def may_be_batch(change: Any) -> int | None:
+    """The size of the batch that a lone new penalty may be: its vectors may also hold one number for each column."""
+    parts = change.parts()
+    if len(parts) > 1 or type(parts[0]).__name__ != "SetPenalty" or batch_size(change) is not None:
+        return None
+    sizes = {np.shape(leaf)[:1] for leaf in jax.tree.leaves(parts[0])}
+    return None if len(sizes) != 1 or () in sizes else next(iter(sizes))[0]

@@ -60,6 +60,8 @@ class WorstCase:
 def worst_case_removal(model: Model, k: int, X_test, *, keep_n: bool = False):
     """Labels that every model retrained without at most k rows gives, whichever rows they are.
 
+    For k = 1, ..., K at once `worst_case_removals(model, X_test, K)`, whose arguments are in another order.
+
     With g_S the gradient of the new objective at the stored w and a H^-1 <= K_S^-1 <= b H^-1 for its mean Hessian K_S,
     x.w_S lies within (b-a)/2 ||x|| ||g_S|| of x.w - (a+b)/2 x.H^-1 g_S (norms of H^-1), and what the rows of S add is
     at most the sum of the k largest terms. H is the penalty (a >= 0, b = 1), and for smooth losses with L2 also the
@@ -92,13 +94,15 @@ def worst_case_removal(model: Model, k: int, X_test, *, keep_n: bool = False):
 
     Source: section 5 of the library's theory; pointwise robustness to poisoning as in Rosenfeld et al. 2020.
     """
-    return labels_of(*_ends(model, X_test, (count(model, k, "k"),), keep_n, False, "worst_case_removal"))[0]
+    k = count(model, k, "k", "worst_case_removal(model, k, X_test)")
+    return labels_of(*_ends(model, X_test, (k,), keep_n, False, "worst_case_removal"))[0]
 
 
 def worst_case_relabel(model: Model, k: int, X_test):
     """Labels that every model retrained after at most k training labels were flipped gives, whichever they are.
 
-    As `worst_case_removal`; a flipped row adds sw_i (l'(s_i, -y_i) - l'(s_i, y_i)) x_i to the gradient.
+    As `worst_case_removal`; a flipped row adds sw_i (l'(s_i, -y_i) - l'(s_i, y_i)) x_i to the gradient. For
+    k = 1, ..., K at once `worst_case_relabels(model, X_test, K)`, whose arguments are in another order.
 
     Args:
         model: a classifier with a smooth margin loss, with its data.
@@ -120,11 +124,12 @@ def worst_case_relabel(model: Model, k: int, X_test):
 
     Source: section 5 of the library's theory; certified robustness to label flips, Rosenfeld et al. 2020.
     """
-    return labels_of(*_ends(model, X_test, (count(model, k, "k"),), True, True, "worst_case_relabel"))[0]
+    k = count(model, k, "k", "worst_case_relabel(model, k, X_test)")
+    return labels_of(*_ends(model, X_test, (k,), True, True, "worst_case_relabel"))[0]
 
 
 def worst_case_removals(model: Model, X_test, K: int, *, keep_n: bool = False) -> WorstCase:
-    """`worst_case_removal` for k = 1, ..., K in one pass, with the scores' intervals.
+    """`worst_case_removal(model, k, X_test)` for k = 1, ..., K in one pass, with the scores' intervals.
 
     Args:
         model, X_test, keep_n: as in `worst_case_removal`. K: the largest number of rows, 1 <= K < n.
@@ -144,12 +149,12 @@ def worst_case_removals(model: Model, X_test, K: int, *, keep_n: bool = False) -
 
     Source: section 5 of the library's theory.
     """
-    ks = tuple(range(1, count(model, K, "K") + 1))
+    ks = tuple(range(1, count(model, K, "K", "worst_case_removals(model, X_test, K)") + 1))
     return WorstCase(_ends(model, X_test, ks, keep_n, False, "worst_case_removals"))
 
 
 def worst_case_relabels(model: Model, X_test, K: int) -> WorstCase:
-    """`worst_case_relabel` for k = 1, ..., K in one pass, with the scores' intervals.
+    """`worst_case_relabel(model, k, X_test)` for k = 1, ..., K in one pass, with the scores' intervals.
 
     Args:
         model, X_test: as in `worst_case_relabel`. K: the largest number of labels, 1 <= K < n.
@@ -169,7 +174,7 @@ def worst_case_relabels(model: Model, X_test, K: int) -> WorstCase:
 
     Source: section 5 of the library's theory.
     """
-    ks = tuple(range(1, count(model, K, "K") + 1))
+    ks = tuple(range(1, count(model, K, "K", "worst_case_relabels(model, X_test, K)") + 1))
     return WorstCase(_ends(model, X_test, ks, True, True, "worst_case_relabels"))
 
 
@@ -332,11 +337,12 @@ def checked(model: Any, X_test, keep_n: bool, relabel: bool, name: str) -> Any:
     return matrix
 
 
-def count(model: Any, k, name: str) -> int:
+def count(model: Any, k, name: str, order: str) -> int:
+    """k, checked; order: how the caller's arguments are written, for those who swapped them."""
     if not isinstance(model, Model):
         raise TypeError(not_a_model(model))
     if isinstance(k, bool) or not isinstance(k, int | np.integer):
-        raise TypeError(f"{name} must be a whole number (static under jit), got {brief(k)}")
+        raise TypeError(f"{name} must be a whole number (static under jit), got {brief(k)}; the order is {order}")
     n = model.alpha.shape[0]
     if not 1 <= k < n:
         raise ValueError(f"{name} = {k} must lie between 1 and {n - 1}: at least one of the {n} rows stays")
