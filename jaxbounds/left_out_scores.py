@@ -68,10 +68,10 @@ def row_scores(model: Model, rows, method: Method | None, keep_n: bool, is_open:
     model = replace(model, inputs=None)  # training rows are asked about, and they are in the model's own units
 
     def host(model: Model):
-        ends = Ends(rows.size)
-        _first(model, rows, method, keep_n, ends, _told(callback, rows.size))
-        if is_open is not None:
-            _settle(model, rows, method, keep_n, ends, is_open, callback)
+        ends, reports = Ends(rows.size), _Reports(callback)
+        _first(model, rows, method, keep_n, ends, reports.of(rows.size))
+        if is_open is not None and not reports.stopped:
+            _settle(model, rows, method, keep_n, ends, is_open, reports)
         return ends.all()
 
     return _on_host(host, model, rows.size)
@@ -84,9 +84,11 @@ def fold_scores(model: Model, rows, fold, method: Method, keep_n: bool, is_open:
 
     def host(model: Model):
         ends, groups = Ends(rows.size), [np.flatnonzero(fold == f) for f in np.unique(fold)]
-        _by_groups(model, rows, groups, method, keep_n, ends, _told(callback, rows.size))
-        if is_open is not None:
-            _climb_each(model, rows, groups, keep_n, ends, is_open, _rungs(model, method), _told(callback, rows.size))
+        reports = _Reports(callback)
+        told = reports.of(rows.size)
+        _by_groups(model, rows, groups, method, keep_n, ends, told)
+        if is_open is not None and not reports.stopped:
+            _climb_each(model, rows, groups, keep_n, ends, is_open, _rungs(model, method), told)
         return ends.all()
 
     return _on_host(host, model, rows.size)
@@ -100,11 +102,21 @@ def _on_host(host, model: Model, size: int):
     return on_the_host(host, [jax.ShapeDtypeStruct((size,), kind) for kind in kinds], model)
 
 
-def _told(callback, total: int):
-    """The callback as a function of a method and the number of rows done."""
-    if callback is None:
-        return lambda name, done: False
-    return lambda name, done: bool(callback({"method": name, "done": int(done), "total": int(total)}))
+class _Reports:
+    """The callback of a user, and whether it has asked to stop."""
+
+    def __init__(self, callback: Callable | None):
+        self.callback, self.stopped = callback, False
+
+    def of(self, total: int) -> Callable[[str, int], bool]:
+        """A function of a method's name and the rows done, of so many; it says whether to stop."""
+
+        def told(name, done):
+            if self.callback is not None and not self.stopped:
+                self.stopped = bool(self.callback({"method": name, "done": int(done), "total": int(total)}))
+            return self.stopped
+
+        return told
 
 
 def _code(method: Method) -> int:
@@ -206,7 +218,7 @@ def _rungs(model: Model, above: Method | None) -> list[Method]:
     return [rung for rung in ladder[first:] if rung.applies(model.problem)]
 
 
-def _settle(model: Model, rows, method: Method | None, keep_n: bool, ends: Ends, is_open: IsOpen, callback) -> None:
+def _settle(model: Model, rows, method: Method | None, keep_n: bool, ends: Ends, is_open: IsOpen, reports) -> None:
     """Up the ladder with the rows that are open: the pass in blocks, the rest row by row."""
 
     def still_open():
@@ -217,11 +229,13 @@ def _settle(model: Model, rows, method: Method | None, keep_n: bool, ends: Ends,
         rungs = [rung for rung in rungs if not isinstance(rung, Pass)]
         for steps in _CG_STEPS:
             at = still_open()
-            told = _told(callback, at.size)
+            told = reports.of(at.size)
             found = pass_scores(model, rows[at], keep_n, steps, lambda done, told=told: told("Pass", done))
             ends.cut(at, found, _code(Pass()))
+            if reports.stopped:
+                return
     groups = still_open()[:, None]
-    _climb_each(model, rows, groups, keep_n, ends, is_open, rungs, _told(callback, len(groups)))
+    _climb_each(model, rows, groups, keep_n, ends, is_open, rungs, reports.of(len(groups)))
 
 
 def _climb_each(model: Model, rows, groups, keep_n: bool, ends: Ends, is_open: IsOpen, rungs, told) -> None:

@@ -9,7 +9,9 @@ and b* lies between the roots of sum_i c_i l'(x_i.w* + b) at the two ends of the
 
 from dataclasses import replace
 
-from jaxbounds.array import xp
+import numpy as np
+
+from jaxbounds.array import uses_jax, xp
 from jaxbounds.certificates.ball import alpha_range
 from jaxbounds.certificates.curvature import Curvature, Formed, second_order
 from jaxbounds.certificates.ellipsoid import Diagonal, Ellipsoid
@@ -25,6 +27,7 @@ from jaxbounds.kinds import Change
 from jaxbounds.model import Model, spectral_bound
 from jaxbounds.rounding import TINY, U, growth, norm_up, root, up
 
+_FEW = 4  # of them that are tried alone at first, on the host
 _TRIES = 26  # outward steps, each eight times as long, until the sign of a slope is certain
 
 
@@ -135,10 +138,13 @@ def intercept_range(problem: NewProblem, scores, half):
         known = xp.all(xp.isfinite(s))
         s = xp.where(known, s, xp.zeros_like(s))
         middle = balanced_intercept(loss, s, y, c)
-        sizes = xp.asarray([8.0**k for k in range(_TRIES)])
-        tried = middle + direction * 4 * U * (xp.abs(middle) + xp.max(xp.abs(s)) + TINY) * sizes
-        least, most = slope(s, tried)
-        sure = (least > 0) if direction > 0 else (most < 0)
+        unit = direction * 4 * U * (xp.abs(middle) + xp.max(xp.abs(s)) + TINY)
+        for tries in (_TRIES,) if uses_jax((middle,)) else (_FEW, _TRIES):
+            tried = middle + unit * xp.asarray([8.0**k for k in range(tries)])
+            least, most = slope(s, tried)
+            sure = (least > 0) if direction > 0 else (most < 0)
+            if tries < _TRIES and np.any(sure):  # the nearest is among the first
+                break
         far = xp.where(sure, xp.abs(tried - middle), xp.inf)
         return xp.where(known, middle + direction * xp.min(far), direction * xp.inf)
 
