@@ -71,7 +71,7 @@ def _of_push(push: Any) -> Table:
 
 def _of_monitor(monitor: Any) -> Table:
     watch, trail, path = monitor._watch, monitor.trail, monitor._path
-    watches = [] if watch.theta is None else [f"||w_new - w_old|| < {number(watch.theta)}"]
+    watches = [] if watch.theta is None else [f"||w_new - w_old|| below {number(watch.theta)}"]
     watches += [] if watch.X is None else [f"the labels of {counted(watch.X.shape[0], 'row')}"]
     rows: Rows = [("watches", " and ".join(watches))]
     if trail and trail[-1]["op"] == "push":

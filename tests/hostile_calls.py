@@ -166,7 +166,7 @@ QUESTIONS = {
     "cross_validate": Entry(jb.cross_validate,
         {"model": MODEL_ONLY, "folds": (np.array([0, 0, 1, 1, 2, 2, 0, 1]),
         only(0, 1, N + 1, 2.0, [[0], [0]], [[0, 99]], [[-1]], np.zeros(N), np.zeros(N + 1, int), np.full(N, -2), [[]],
-        True, np.zeros(N, int))), "method": METHOD, "keep_n": KEEP_N, "resolve": RESOLVE}),
+        True, np.zeros(N, int))), "method": METHOD, "keep_n": KEEP_N, "resolve": RESOLVE, "callback": CALLBACK}),
     "find_label_errors": Entry(jb.find_label_errors,
         {"model": MODEL_ONLY, "method": METHOD, "rows": ROWS, "keep_n": KEEP_N, "resolve": RESOLVE,
         "callback": CALLBACK}),

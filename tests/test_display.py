@@ -22,22 +22,26 @@ def model():
     return jb.fit(PROBLEM, X, Y)
 
 
-@pytest.mark.parametrize(("value", "below", "above"), [
-    (0.123456, "0.1234", "0.1235"), (-0.123456, "-0.1235", "-0.1234"), (2.0, "2", "2"), (123456.0, "1.234e+05",
-     "1.235e+05"), (0.0, "0", "0"), (np.inf, "inf", "inf"), (-np.inf, "-inf", "-inf"), (np.nan, "nan", "nan"),
-    (9.9996, "9.999", "10"),
+@pytest.mark.parametrize(("low", "high", "text"), [
+    (0.123456, 0.123456, "[0.123456, 0.123456]"), (-0.1234567891, -0.1234567891, "[-0.12345679, -0.12345678]"),
+    (2.0, 2.0, "[2, 2]"), (123456.0, 123456.0, "[123456, 123456]"), (9.9996, 9.9996, "[9.9996, 9.9996]"),
+    (0.029131234, 0.029138765, "[0.02913, 0.02914]"), (0.0291345678912, 0.0291345679012, "[0.029134567, 0.029134568]"),
+    (0.029134, 0.029136, "[0.029134, 0.029136]"), (-0.029136, -0.029134, "[-0.029136, -0.029134]"),
+    (1.23456789, 345.6789, "[1.234, 345.7]"), (0.0, 5e-324, "[0, 4.941e-324]"), (-np.inf, 0.123456, "[-inf, 0.1235]"),
+    (-np.inf, np.inf, "[-inf, inf]"), (np.nan, 0.123456, "[nan, 0.1235]"), (-1.7e308, 1.7e308, "[-1.7e+308, 1.7e+308]"),
+    (np.int32(123456), np.int32(123457), "[123456, 123457]"),
 ])  # fmt: skip
-def test_what_is_printed_holds(value, below, above):
-    assert display.interval_text(value, value) == f"[{below}, {above}]"
-    if np.isfinite(value):
-        assert float(below) <= value <= float(above)
+def test_the_width_of_an_interval_is_seen(low, high, text):
+    assert display.interval_text(low, high) == text
 
 
 def test_printed_intervals_hold_for_any_number():
     rng = np.random.default_rng(4)
-    for x in rng.normal(size=300) * 10.0 ** rng.integers(-12, 12, 300):
-        low, high = (float(end) for end in display.interval_text(x, x)[1:-1].split(", "))
-        assert low <= x <= high and high - low <= 2e-3 * abs(x)
+    for x, width in zip(rng.normal(size=400) * 10.0 ** rng.integers(-12, 12, 400), 10.0 ** rng.integers(-18, 2, 400),
+                        strict=True):  # fmt: skip
+        y = x + width * abs(x)
+        low, high = (float(end) for end in display.interval_text(x, y)[1:-1].split(", "))
+        assert low <= x <= y <= high and high - low <= 1.5000001 * (y - x) + 2e-7 * abs(y)
 
 
 LOGISTIC = jb.Problem(jb.losses.logistic(), jb.penalties.l2(0.1))
@@ -67,20 +71,16 @@ def lines_of(value) -> list[str]:
     return lines
 
 
-def test_results_are_small_tables(model, logistic, several):
+@pytest.fixture(scope="module")
+def results(model, logistic, several):
+    """One of each kind of object, by a name."""
     change, pair = jb.remove_rows([1]), jb.stack([jb.remove_rows([1]), jb.set_rows([2, 3], X[:2])])
     bounds = jb.bound(model, change)
-    lines = lines_of(bounds)
-    assert lines[0] == "Bounds on the retrained model: Cached, 1 row removed"
-    assert [line.split()[0] for line in lines[1:]] == ["gap", "radius", "dual", "distance", "status"]
-    assert "CONVERGED: All is well" in lines[-1]
-    upper = float(bounds.distance.upper)
-    assert upper <= float(lines[4].split("[")[1].rstrip("]").split(", ")[1]) <= upper * 1.002
     grid = [jb.penalties.l2(lam) for lam in np.logspace(-2, 0, 9)]
     best = jb.best_penalty(LOGISTIC, X, Y, X, Y, 0.1, 0.2)
     softmax, rest = several
     decision = jb.decide(model, change, jb.LabelsKnown(X))
-    shown = {
+    return {
         "Model of": jb.with_factor(logistic), "MultinomialModel of 3 classes": softmax,
         "OneVsRest of 3 classes": rest, "MultinomialModel": jb.bound(softmax, jb.set_targets([0], [1])),
         "rest bounds": jb.bound(rest, jb.set_targets([0], [1])), "interval": bounds.scores(X),
@@ -96,8 +96,19 @@ def test_results_are_small_tables(model, logistic, several):
         "path": jb.penalty_path.Path((model,) * 9, tuple(grid)), "penalty": jb.penalties.elastic_net(0.1, 0.2),
         "solver": jb.solvers.NewtonCG(), "vector": jb.penalties.l2(np.ones(9)), "problem": LOGISTIC,
         "data": model.data, "matrix": model.data.matrix, "ball": bounds.parts[0][1][0],
+        "bounds": bounds,
     }  # fmt: skip
-    text = {name: "\n".join(lines_of(value)) for name, value in shown.items()}
+
+
+def test_results_are_small_tables(results):
+    bounds = results["bounds"]
+    lines = lines_of(bounds)
+    assert lines[0] == "Bounds on the retrained model: Cached, 1 row removed"
+    assert [line.split()[0] for line in lines[1:]] == ["gap", "radius", "dual", "distance", "status"]
+    assert "CONVERGED: All is well" in lines[-1]
+    upper = float(bounds.distance.upper)
+    assert upper <= float(lines[4].split("[")[1].rstrip("]").split(", ")[1]) <= upper * 1.002
+    text = {name: "\n".join(lines_of(value)) for name, value in results.items()}
     assert text["number"].startswith("Interval [") and text["nothing"] == "Interval no interval"
     assert text["interval"].split("\n")[-1].startswith("  ...  8 in all, widest")
     assert text["square"].split("\n")[1] == "  0, 0  [0, 1]"
@@ -107,14 +118,39 @@ def test_results_are_small_tables(model, logistic, several):
     assert "step 1" in text["decision"] and text["labels"] == "LabelsKnown(X=float64[8,3])"
     assert text["below"] == "DistanceBelow(theta=0.1)" and text["matrix"] == "Dense(float64[8,3])"
     assert "exact" in text["left"] and "k = 2" in text["worst"] and "label" in text["attack"]
-    assert text["no errors"].startswith("LabelErrors: 0 rows contradicted, ")
+    assert text["no errors"].startswith("LabelErrors: 0 rows contradicted\n  undecided rows  ")
     assert "of 3 classes: Cached, 1 target set" in text["MultinomialModel"] and "class 2" in text["rest bounds"]
+
+
+HOST_ONLY = "Decision", "BestPenalty", "Pieces", "Attack"  # they answer with NumPy arrays and Python numbers
+ASKED = "w", "alpha", "scores", "labels", "decided", "inactive_rows", "inactive_columns"
+
+
+def test_interval_ends_are_numpy_while_x64_is_off_and_all_else_is_jax(results):
+    """The rule of docs/faq.md, over whatever results show and answer."""
+    wide, seen = jax.config.jax_enable_x64, set()
+    for value in results.values():
+        kind = type(value).__name__
+        found = {name: getattr(value, name) for name in dir(value) if not name.startswith("_") and name != "touched"}
+        for name in ASKED:
+            if callable(found.get(name)):
+                found[name] = found[name](X) if name in ("scores", "labels", "decided") else found[name]()
+        for name, item in found.items():
+            ends = isinstance(item, jb.Interval)
+            for one in (item.lower, item.upper) if ends else (item,):
+                if not isinstance(one, np.ndarray | np.generic | jax.Array) or kind in ("Interval", "LabelsKnown"):  # as given
+                    continue
+                numpy = kind in HOST_ONLY or (ends and not wide)
+                assert isinstance(one, jax.Array) != numpy, (kind, name, type(one))
+                assert one.dtype == np.float64 if ends and name != "errors" else one.dtype != np.float32, (kind, name)
+                seen.add((kind, name))
+    assert len(seen) > 90 and {("LeaveOneOut", "errors"), ("Bounds", "scores"), ("Attack", "score")} <= seen, len(seen)
 
 
 def test_every_public_class_is_shown():
     ours = {name for name in jb.__all__ if isinstance(getattr(jb, name), type)}
     own = {name for name in ours if getattr(jb, name).__repr__ is display.text}
-    assert ours - own == {"FitWarning", "Monitor", "RowBlocks", "Status"}
+    assert ours - own == {"FitWarning", "RowBlocks", "Status"}
 
 
 def test_models_say_what_they_hold(model, logistic):
@@ -144,9 +180,17 @@ def test_models_say_what_they_hold(model, logistic):
     (lambda: jb.set_penalty(jb.penalties.l2(0.5)), "Change(set the penalty to L2(lam=0.5))"),
     (lambda: jb.combine(jb.remove_rows([3]), jb.set_targets([1], [1.0])),
      "Change of 2 parts\n  1  remove 1 row: 3\n  2  set 1 target: row 1"),
-    (lambda: jb.stack([jb.remove_rows([k]) for k in range(4)]), "Changes(4, each: remove 1 row)"),
-    (lambda: jb.stack([jb.add_rows(X[:1], Y[:1])] * 3), "Changes(3, each: add 1 row)"),
-    (lambda: jb.stack([jb.add_columns(X[:, :2])] * 3), "Changes(3, each: add 2 columns)"),
+    (lambda: jb.stack([jb.remove_rows([k]) for k in range(4)]), "Batch of 4 changes, each: remove 1 row"),
+    (lambda: jb.stack([jb.add_rows(X[:1], Y[:1])] * 3), "Batch of 3 changes, each: add 1 row"),
+    (lambda: jb.stack([jb.add_columns(X[:, :2])] * 3), "Batch of 3 changes, each: add 2 columns"),
+    (lambda: jb.each_penalty([jb.penalties.l2(lam) for lam in (0.1, 0.2)]),
+     "Batch of 2 changes, or a single change: set the penalty to L2(lam=[0.1, 0.2])"),
+    (lambda: jb.stack([jb.set_penalty(jb.penalties.l2(np.ones(3)))] * 2),
+     "Batch of 2 changes, each: set the penalty to L2(lam=float64[2,3], 1 to 1)"),
+    (lambda: jb.set_penalty(jb.penalties.elastic_net(0.1, np.ones(3))),
+     "Change(set the penalty to ElasticNet(lam=0.1, l1=[1, 1, 1]))"),
+    (lambda: jb.stack([jb.combine(jb.remove_rows([k]), jb.set_penalty(jb.penalties.l2(0.2))) for k in range(2)]),
+     "Batch of 2 changes, each of 2 parts\n  1  remove 1 row\n  2  set the penalty to L2(lam=[0.2, 0.2])"),
     (lambda: jb.stack([jb.remove_rows([0]), jb.remove_rows([1, 2]), jb.set_weights([1], 2.0)]),
      "ChangeBatch of 3 changes\n  2 changes  3 rows removed in all\n  1 change   1 weight set"),
 ])  # fmt: skip
@@ -204,23 +248,62 @@ def test_printed_bounds_are_rounded_outward():
     least = float(repr(errors).split("at least ")[1].split(",")[0])
     assert radius[0] - 1e-3 <= least <= radius[0]
     push = jb.Push(None, "Cached", gap[0], gap[0] + radius[0], 2, 0, (8, 9), 3, 0.1, True)
-    low, high = (float(repr(push).split(f"{end}=")[1].split(",")[0]) for end in ("lower", "upper"))
+    low, high = map(float, repr(push).split(" in [")[1].split("]")[0].split(", "))
     assert low <= gap[0] and high >= gap[0] + radius[0]
     step = jb.decisions.Step("Cached", 0.1, radius[0], 1)
     assert float(repr(step).split("radius ")[1].split(",")[0]) >= radius[0]
 
 
-def test_pushes_and_monitors(model):
-    monitor = jb.Monitor(model, theta=0.5)
-    assert repr(monitor) == "Monitor(8 rows, 0 pushes)"
-    push = monitor.push(jb.add_rows(0.01 * X[:2], Y[:2]))
-    assert lines_of(push)[0].startswith("Push(number=1, certified=True, method='Cached', lower=")
-    assert lines_of(push)[0].endswith(", rows=(8, 10))") and push.certified
-    assert repr(monitor) == "Monitor(10 rows, 1 push, certified: True (Cached))"
-    monitor.refit()
-    assert repr(monitor) == "Monitor(10 rows, 1 push, retrained on these rows)"
-    undecided = jb.Push(None, "Cached", 0.0, 1.0, 2, 0, (8, 8), 3, 0.1)
-    assert "certified=False, answer=None, " in repr(undecided) and repr(undecided).endswith("open=2)")
+def test_pushes_and_monitors_say_of_what(model, tmp_path):
+    path = tmp_path / "watched"
+    with jb.Monitor(model, theta=0.5, X_watch=X[:3], path=path) as monitor:
+        assert lines_of(monitor) == [
+            "Monitor of 8 rows, 0 pushes, 0 refits", "  watches  ||w_new - w_old|| below 0.5 and the labels of 3 rows",
+            "  now      no push since the deployed model was trained", f"  file     {path}",
+        ]  # fmt: skip
+        push = monitor.push(jb.add_rows(0.01 * X[:2], Y[:2]))
+        first, distance, added = lines_of(push)
+        assert first == "Push 1: deployed model certified by Cached" and added == "  rows added  8 to 9"
+        assert distance.startswith("  distance    ||w_new - w_old|| in [")
+        title, _, now, known, _ = lines_of(monitor)
+        assert title == "Monitor of 10 rows, 1 push, 0 refits" and now == "  now       certified by Cached"
+        assert known.split("in ")[1] == distance.split("in ")[1]
+        monitor.push(jb.combine(jb.remove_rows([9]), jb.set_targets([0], -Y[:1])))
+        said = "after 2 pushes: 1 target set, 2 rows added, 1 row removed"
+        assert repr(monitor.bounds()).startswith(f"Bounds on the retrained model: Cached, {said}\n")
+    with jb.Monitor.load(path) as again:
+        assert said in repr(again.bounds()) and repr(again) == repr(monitor)
+        again.refit()
+        assert lines_of(again)[0] == "Monitor of 9 rows, 2 pushes, 1 refit" and "  now      no push" in repr(again)
+        assert repr(again.bounds()).startswith("Bounds on the retrained model: Cached, no change\n")
+    undecided = jb.Push(None, "Pass", 0.0, 1.0, 2, 1, (8, 9), 3, 0.1, True)
+    assert lines_of(undecided) == [
+        "Push 3: deployed model not decided by Pass", "  distance        ||w_new - w_old|| in [0, 1]",
+        "  watched labels  2 not decided, 1 certain to change", "  rows added      8",
+        "  retrained       after that, on the data with this push",
+    ]  # fmt: skip
+    assert "model certified to fail by" in repr(jb.Push(False, "Pass", 2.0, 3.0, 0, 0, (8, 8), 3, 0.1))
+
+
+def test_left_out_rows_say_their_share_of_mistakes():
+    names = "rows", "scores", "loss", "errors", "labels", "correct", "undecided", "how"
+    mask = np.isin(np.arange(40), [3, 21])
+    values = (np.arange(40), jb.Interval(-np.ones(40), np.ones(40)), jb.Interval(0.5, 0.75),
+              jb.Interval(np.int32(3), np.int32(5)), mask, mask, mask, np.zeros(40, np.int8))  # fmt: skip
+    known = dict(zip(names, values, strict=True))
+    assert lines_of(jb.LeaveOneOut(**known)) == [
+        "LeaveOneOut", "  rows            int64[40], 0 to 39", "  mean loss       [0.5, 0.75]",
+        "  scores          40 intervals of shape (40,), widest 2", "  errors          3 to 5 of 40 (7.5 to 12.5 %)",
+        "  undecided rows  2: 3, 21", "  answered by     Cached 40",
+    ]  # fmt: skip
+    certain = known | {"errors": jb.Interval(np.int32(3), np.int32(3)), "undecided": mask & False}
+    folds = lines_of(jb.CrossValidation(**certain, fold=np.arange(40) % 3))
+    assert folds[0] == "CrossValidation of 3 folds of 13 to 14 rows" and folds[4].endswith("  3 of 40 (7.5 %)")
+    assert folds[5] == "  undecided rows  none"
+    even = lines_of(jb.CrossValidation(**certain, fold=np.arange(40) % 5))
+    assert even[0] == "CrossValidation of 5 folds of 8 rows"
+    assert "(33.33 to 66.67 %)" in repr(jb.LeaveOneOut(**known | {
+        "errors": jb.Interval(np.int32(1), np.int32(2)), "rows": np.arange(3), "undecided": mask[:3]}))  # fmt: skip
 
 
 def test_a_status_prints_its_name():

@@ -404,6 +404,20 @@ def test_the_callback_hears_and_stops():
     stopped = jb.leave_one_out(model, jb.Curvature(), [0, 1, 2], callback=lambda told: True)
     assert np.isfinite(stopped.scores.upper[0]) and np.all(np.isinf(stopped.scores.upper[1:]))
     assert HOW[int(stopped.how[0])] == "Curvature"
+    folds, seen = np.array([0, 0, 1, 1, 1] + [-1] * (N - 5)), []
+    jb.cross_validate(model, folds, callback=seen.append)
+    assert seen[-1] == {"method": "Cached", "done": 5, "total": 5}
+    heard.clear()
+
+    def stop(told):
+        heard.append(told)
+        return True
+
+    part = jb.cross_validate(model, folds, jb.Curvature(), resolve=1e-300, callback=stop)
+    assert [told["done"] for told in heard] == [2] and np.isinf(part.scores.upper).tolist() == [False] * 2 + [True] * 3
+    heard.clear()  # a stop ends what would settle the rest too
+    jb.leave_one_out(model, jb.Curvature(), [0, 1], resolve=1e-300, callback=stop)
+    assert heard == [{"method": "Curvature", "done": 1, "total": 2}]
 
 
 def test_hostile_input():
@@ -421,7 +435,14 @@ def test_hostile_input():
         (lambda: ask(model, resolve="labels"), TypeError, "resolve must be True, False or a width .*got 'labels'"),
         (lambda: ask(model, resolve=0.0), ValueError, "resolve = 0.0 must be positive"),
         (lambda: ask(model, resolve=np.nan), ValueError, "resolve = nan must be positive"),
-        (lambda: jb.worst_case_removal(model, data("logistic")[0], 5), TypeError, r"k must be .* got ndarray of shape"),
+        (lambda: jb.worst_case_removal(model, data("logistic")[0], 5), TypeError,
+         r"k must be .* got ndarray of shape .*the order is worst_case_removal\(model, k, X_test\)"),
+        (lambda: jb.worst_case_removals(model, 5, data("logistic")[0]), TypeError,
+         r"K must be .* got ndarray of shape .*the order is worst_case_removals\(model, X_test, K\)"),
+        (lambda: jb.worst_case_relabels(model, 5, None), TypeError, r"is worst_case_relabels\(model, X_test, K\)"),
+        (lambda: jb.worst_case_relabel(model, None, 5), TypeError, r"order is worst_case_relabel\(model, k, X_test\)"),
+        (lambda: jb.attack_removal(model, None, 5), TypeError, r"order is attack_removal\(model, k, X_test\)"),
+        (lambda: jb.attack_relabel(model, None, 5), TypeError, r"order is attack_relabel\(model, k, X_test\)"),
         (lambda: cv(model, 1), ValueError, "between 2"), (lambda: cv(model, N + 1), ValueError, "between 2"),
         (lambda: cv(model, True), ValueError, "folds must be"), (lambda: cv(model, 2.5), ValueError, "folds must be"),
         (lambda: cv(model, [[0, 1], [1, 2]]), ValueError, "row 1 is in folds 0 and 1"),
