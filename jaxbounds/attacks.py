@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 
 from jaxbounds.array import to_host
-from jaxbounds.bounds import Interval, bound
+from jaxbounds.bounds import Interval, bound, publish
 from jaxbounds.certificates.any_rows import metrics_of
 from jaxbounds.certificates.row_changes import prepared
 from jaxbounds.changes import remove_rows, set_penalty, set_targets
 from jaxbounds.display import shown
 from jaxbounds.host import HostMatrix
 from jaxbounds.model import Model
-from jaxbounds.pytree import in_float64, is_traced
+from jaxbounds.pytree import in_float64, is_traced, is_wide
 from jaxbounds.solvers.fit import FitWarning, fit, refit
 from jaxbounds.worst_case import checked, count
 
@@ -105,8 +105,14 @@ def attack_relabel(model: Model, k: int, X_test) -> list[Attack]:
     return _attacks(model, k, X_test, True, True, "attack_relabel")
 
 
-@in_float64
 def _attacks(model: Model, k: int, X_test, keep_n: bool, relabel: bool, name: str) -> list[Attack]:
+    found = _searched(model, k, X_test, keep_n, relabel, name)
+    return [Attack(rows, publish(*ends, is_wide()), flips) for rows, ends, flips in found]
+
+
+@in_float64
+def _searched(model: Model, k: int, X_test, keep_n: bool, relabel: bool, name: str) -> list:
+    """(rows, (lower, upper) of the score, flips) for each test row."""
     matrix: Any = checked(model, X_test, keep_n, relabel, name)
     if is_traced(model, matrix):
         raise ValueError(f"{name} retrains on the host and cannot be used inside jit, vmap or grad; call it outside")
@@ -124,7 +130,7 @@ class _Search:
         self.sign, self.clear = (1.0 if score >= 0 else -1.0), _CLEAR * abs(score)
         self.known: dict = {}
 
-    def best(self, k: int) -> Attack:
+    def best(self, k: int) -> tuple:
         """The smallest set that flips the label over all orders, or the one that comes closest; retrained in truth."""
         orders = [self._cut(order[:k]) for order in (*self._orders(self.model, np.empty(0, int)), self._greedy(k))]
         found = [self._shortest(order) for order in orders if order.size]
@@ -207,8 +213,8 @@ class _Search:
             y = np.delete(y, rows)
         return bool(np.all(y == y[0]))
 
-    def _confirmed(self, rows) -> Attack:
-        """The rows with the score that `refit` gives, as an interval."""
+    def _confirmed(self, rows) -> tuple:
+        """(rows, ends of the score that `refit` gives, whether the label is certainly another)."""
         if rows.size == 0:
             change: Any = set_penalty(self.model.problem.penalty)
         elif self.relabel:
@@ -218,7 +224,6 @@ class _Search:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FitWarning)  # the bounds below tell what is left of the gap
             new = refit(self.model, change, tol=_TOL)
-        ends: Any = bound(new, set_penalty(new.problem.penalty)).scores(self.row)
-        score = Interval(np.asarray(ends.lower)[0], np.asarray(ends.upper)[0])
-        flips = score.upper < 0 if self.sign > 0 else score.lower > 0
-        return Attack(np.sort(rows), score, bool(flips))
+        score: Any = bound(new, set_penalty(new.problem.penalty)).scores(self.row)
+        lower, upper = np.asarray(score.lower)[0], np.asarray(score.upper)[0]
+        return np.sort(rows), (lower, upper), bool(upper < 0 if self.sign > 0 else lower > 0)
