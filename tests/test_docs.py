@@ -17,10 +17,18 @@ from jaxbounds.interfaces import Loss, Penalty
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 PAGES = sorted([*DOCS.glob("*.md"), ROOT / "CONTRIBUTING.md"])
-spec = importlib.util.spec_from_file_location("docstrings", DOCS / "docstrings.py")
-assert spec is not None and spec.loader is not None
-docstrings = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(docstrings)
+
+
+def script(name: str):
+    """A module of the docs folder, which is no package."""
+    spec = importlib.util.spec_from_file_location(name, DOCS / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+docstrings = script("docstrings")
 
 
 # ---------------------------------------------------------------- the public names
@@ -66,6 +74,13 @@ def test_reference_lists_every_public_name_once():
     assert len({id(item) for item in listed}) == len(listed), "docs/api.md documents something twice"
     missing = sorted(name for key, name in UNIQUE.items() if key not in {id(item) for item in listed})
     assert not missing, f"add a line to docs/api.md for each of {missing}"
+
+
+def test_names_on_one_page_are_those_of_the_docstrings():
+    page = script("names").page()
+    assert " at 0x" not in page and page == (DOCS / "names.md").read_text(), "run python docs/names.py"
+    assert "* `jb.set_rows(rows, X_new, y_new=None, *, old_values=None)`: Whole rows" in page
+    assert "* `jb.Bounds`: " in page and "    * `.distance`: Interval for ||w_new - w_old||\\_2" in page
 
 
 # ---------------------------------------------------------------- docstrings
