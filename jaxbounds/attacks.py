@@ -107,7 +107,7 @@ def attack_relabel(model: Model, k: int, X_test) -> list[Attack]:
 
 def _attacks(model: Model, k: int, X_test, keep_n: bool, relabel: bool, name: str) -> list[Attack]:
     found = _searched(model, k, X_test, keep_n, relabel, name)
-    return [Attack(rows, publish(*ends, is_wide()), flips) for rows, ends, flips in found]
+    return [Attack(rows, publish(lower, upper, is_wide()), flips) for rows, (lower, upper), flips in found]
 
 
 @in_float64
