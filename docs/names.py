@@ -41,7 +41,8 @@ def entries(module: str, name: str) -> Iterator[str]:
     doc = inspect.getdoc(item) or ""
     called = not isinstance(item, type) or "Args:" in doc
     yield f"* `{path}{signature(item) if called else ''}`: {first_line(item)}"
-    asked = isinstance(item, type) and not issubclass(item, Method | Solver)  # those are handed over, not asked
+    # methods and solvers are handed over, not asked; what only extensions build on has no example
+    asked = isinstance(item, type) and not issubclass(item, Method | Solver) and "Example:" in doc
     for key, member in vars(item).items() if asked else ():
         function = member.fget if isinstance(member, property) else getattr(member, "__func__", member)
         if not key.startswith("_") and inspect.isfunction(function) and inspect.getdoc(function):
