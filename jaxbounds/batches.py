@@ -32,7 +32,7 @@ from jaxbounds.kinds import (
 from jaxbounds.matrix import Dense, Sparse, as_matrix
 from jaxbounds.messages import brief
 from jaxbounds.model import Model
-from jaxbounds.names import Named, resolved
+from jaxbounds.names import Named, numbered
 from jaxbounds.penalties import Penalty
 from jaxbounds.pytree import in_float64, is_traced, pytree, static
 
@@ -211,8 +211,7 @@ def stack(changes, model: Model | None = None) -> Any:
             if model is None:
                 raise ValueError(f"changes[{k}] has names of columns or labels; say whose they are, "
                                  "stack(changes, model), or pass numbers and arrays")  # fmt: skip
-            inputs = getattr(model, "inputs", None)
-            changes[k] = resolved(change, *((None, None) if inputs is None else (inputs.names, inputs.classes)))
+            changes[k] = numbered(model, change)
     structures = {jax.tree.structure(change) for change in changes}
     shapes = {tuple((np.shape(x), x.dtype) for x in jax.tree.leaves(change)) for change in changes}
     if len(structures) == len(shapes) == 1:

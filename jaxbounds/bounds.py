@@ -18,10 +18,11 @@ from jaxbounds.classes import ClassModel, not_a_model
 from jaxbounds.display import shown
 from jaxbounds.edit import Edit, prepare
 from jaxbounds.host import on_device
-from jaxbounds.inputs import numbered, rows_of
+from jaxbounds.inputs import rows_of
 from jaxbounds.kinds import Change, check_change
 from jaxbounds.methods import check_method
 from jaxbounds.model import Model
+from jaxbounds.names import named_columns, numbered
 from jaxbounds.often import Ready, ready
 from jaxbounds.pytree import in_float64, is_traced, is_wide, pytree, reduce
 from jaxbounds.scattered import Scattered, scattered
@@ -130,15 +131,16 @@ class Bounds:
 
     @published
     def w(self, j=None):
-        """Interval for every coefficient, or for those numbered j.
+        """Interval for every coefficient, or for those of columns j.
 
         Args:
-            j: None, an integer or integers in the bounds' numbering.
+            j: None, an integer or integers in the bounds' numbering, or names of columns where the model knows them;
+                "intercept" is the last coefficient of a model whose intercept is penalised.
 
         Returns:
             Interval of shape (d,) or of the shape of j.
         """
-        return self._at(_evaluate(self, "coordinates"), j, "j")
+        return self._at(_evaluate(self, "coordinates"), named_columns(self.model, j), "j")
 
     @published
     def alpha(self, i=None):
@@ -170,7 +172,7 @@ class Bounds:
     @property
     @published
     def intercept(self):
-        """Interval of the intercept, [0, 0] without one."""
+        """Interval of the intercept, [0, 0] without one; one that is penalised is a coefficient, `w("intercept")`."""
         return _evaluate(self, "offset")
 
     @property

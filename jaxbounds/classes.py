@@ -9,12 +9,47 @@ import numpy as np
 from jaxbounds.arguments import as_array, is_real
 from jaxbounds.array import xp
 from jaxbounds.kinds import Change, Combined, check_change
+from jaxbounds.own_labels import codes_of, decode, encode, remedy
 from jaxbounds.problem import as_vector, first_bad
 from jaxbounds.pytree import is_traced
 
 
 class ClassModel(abc.ABC):
     """A model with one vector of coefficients for each class; `bound` and `refit` hand their work to it."""
+
+    classes: Any  # K
+    classes_: Any  # the classes as they were given, None if they are class numbers
+
+    def encode_labels(self, labels) -> np.ndarray:
+        """Labels in the classes of the training data as targets of a change.
+
+        Args:
+            labels: words or numbers of `classes_`, of any shape.
+
+        Returns:
+            class numbers, float64 of the same shape.
+
+        Raises:
+            ValueError: a label is none of the classes.
+        """
+        return encode(labels, self._codes())
+
+    def decode_labels(self, labels) -> np.ndarray:
+        """What `labels(X)` of a model or of bounds returns in the classes of the training data.
+
+        Args:
+            labels: class numbers of any shape, -1 for what is undecided.
+
+        Returns:
+            objects of the same shape, None for what is undecided.
+
+        Raises:
+            ValueError: a number is none of a class.
+        """
+        return decode(labels, self._codes(), -1)
+
+    def _codes(self):
+        return codes_of(tuple(range(self.classes)) if self.classes_ is None else self.classes_, True)
 
     @abc.abstractmethod
     def bound(self, change: Change, method: Any = None) -> Any:
@@ -43,8 +78,8 @@ def not_a_model(model: Any) -> str:
     return f"{said}: this takes two classes or regression; ask jb.bound(model, change), or one model a class"
 
 
-def as_classes(y: Any, n: int, classes: int | None = None, name: str = "y") -> Any:
-    """Checked class numbers as float64; `classes` is how many there are, None for any."""
+def as_classes(y: Any, n: int, classes: int | None = None, name: str = "y", more: str = "") -> Any:
+    """Checked class numbers as float64; `classes` is how many there are, None for any. `more` is a remedy."""
     if not is_traced(y):
         dtype = as_array(y, name).dtype
         if dtype.kind == "b" or not is_real(dtype):
@@ -55,10 +90,11 @@ def as_classes(y: Any, n: int, classes: int | None = None, name: str = "y") -> A
     y = as_vector(y, n, name)
     if not is_traced(y):
         array = np.asarray(y)
-        first_bad((array < 0) | (array != np.floor(array)), array, name, "is not a class", "number classes from 0")
+        bad = (array < 0) | (array != np.floor(array))
+        first_bad(bad, array, name, "is not a class", f"number classes from 0{more}")
         if classes is not None:
             what = f"is not one of the {classes} classes 0, ..., {classes - 1}"
-            first_bad(array >= classes, array, name, what, "correct it, or train with more classes")
+            first_bad(array >= classes, array, name, what, f"correct it, or train with more classes{more}")
     return y
 
 
@@ -75,11 +111,14 @@ def each_target(change: Change, fn: Any) -> Change:
     return change if target is None else dataclasses.replace(change, target=fn(target))  # type: ignore[reportCallIssue]
 
 
-def check_targets(change: Change, classes: int) -> None:
+def check_targets(change: Change, model: Any) -> None:
     """Raise on the first new target that is no class; tracers are not looked at."""
+    known = model.classes_
 
     def check(target):
-        return target if is_traced(target) else as_classes(target, np.shape(target)[0], classes, "y_new")
+        if is_traced(target):
+            return target
+        return as_classes(target, np.shape(target)[0], model.classes, "y_new", remedy(known))
 
     check_change(change)
     each_target(change, check)

@@ -15,12 +15,12 @@ from jaxbounds.changes import set_penalty
 from jaxbounds.classes import ClassModel, not_a_model
 from jaxbounds.display import shown
 from jaxbounds.host import HostMatrix, matrix_of
-from jaxbounds.inputs import numbered, rows_of
+from jaxbounds.inputs import rows_of
 from jaxbounds.kinds import Change, check_change
 from jaxbounds.matrix import as_matrix
 from jaxbounds.methods import problem_after
 from jaxbounds.model import Model
-from jaxbounds.names import NamedRows, frame_columns
+from jaxbounds.names import NamedRows, frame_columns, numbered
 from jaxbounds.problem import as_number
 from jaxbounds.pytree import in_float64, is_traced
 from jaxbounds.rounding import norm_down, norm_up, up

@@ -15,6 +15,7 @@ from jaxbounds.array import are_plain, to_host
 from jaxbounds.host import HostMatrix
 from jaxbounds.matrix import Matrix
 from jaxbounds.model import Model
+from jaxbounds.own_labels import remedy
 from jaxbounds.problem import LABELS
 
 _NOWHERE = 2**31 - 1  # a number past every row and column
@@ -113,11 +114,12 @@ class Draft:
     def set_targets(self, rows, target, owner):
         """New targets, checked against the model's loss."""
         xp, target = self.xp, self.finite(target, owner)
-        if self.model.problem.loss.classification:
+        classes = getattr(self.model, "classes_", None)
+        if self.model.problem.loss.classification or classes is not None:
             right = xp.abs(target) == 1
             if self.raises and not right.all():
                 k = int(np.argmin(right))
-                raise ValueError(f"y_new[{k}] = {target[k]} is not a label; {LABELS.format('y_new')}")
+                raise ValueError(f"y_new[{k}] = {target[k]} is not a label; {LABELS.format('y_new')}{remedy(classes)}")
             if not self.raises:
                 self.require(right, owner)
             target = xp.where(right, target, 1.0)

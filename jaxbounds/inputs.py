@@ -13,11 +13,13 @@ import scipy.sparse as sp
 
 from jaxbounds.array import on_host, to_host, xp
 from jaxbounds.batches import Flat
+from jaxbounds.classes import each_target
 from jaxbounds.host import HostMatrix, matrix_of
-from jaxbounds.kinds import AddRows, Change, Combined, SetColumns, SetElements, SetRows, added
+from jaxbounds.kinds import AddRows, Combined, SetColumns, SetElements, SetRows, added
 from jaxbounds.matrix import Dense, Matrix, Sparse, as_matrix
 from jaxbounds.messages import few
-from jaxbounds.names import frame_columns, resolved
+from jaxbounds.names import frame_columns, numbered, own_codes
+from jaxbounds.own_labels import in_targets
 from jaxbounds.pytree import is_traced, pytree, static
 
 _STEPS = {
@@ -37,7 +39,8 @@ class Inputs:
         steps: "subtract", "divide", "multiply" or "add", in the order of application.
         width: columns of the user's rows, without added ones.
         constant: what the model's column number `width` holds, or None if there is no such column.
-        names: the columns' names, or None. classes: (negative, positive) labels if they are text, or None.
+        names: the columns' names, or None.
+        classes: the user's labels of -1 and +1, or of the class numbers; None if they are these.
     """
 
     vectors: tuple
@@ -54,12 +57,30 @@ class Inputs:
             isinstance(self.width, int) and isinstance(self.constant, float | None) and width <= d
             and len(vectors) == len(self.steps) and set(self.steps) <= set(_STEPS)
             and all(v.shape == (self.width,) and v.dtype == np.float64 and np.all(np.isfinite(v)) for v in vectors)
-            and isinstance(self.names, tuple | None) and isinstance(self.classes, tuple | None)
-            and all(isinstance(word, str) for words in (self.names, self.classes) for word in words or ())
+            and isinstance(self.names, tuple | None) and all(isinstance(name, str) for name in self.names or ())
             and (self.names is None or len(self.names) == self.width)
         )  # fmt: skip
         if not fine:
-            raise ValueError("its inputs (scaler, names of columns and labels) do not fit its columns")
+            raise ValueError("its inputs (scaler, names of columns) do not fit its columns")
+
+    @property
+    def constant_place(self) -> tuple[str, int] | None:
+        """The name and number of the constant column, which is the penalised intercept; no user's column has that name.
+        """
+        if self.constant is None:
+            return None
+        name = "intercept"
+        while name in (self.names or ()):
+            name = f"({name})"
+        return name, self.width
+
+    def column_names(self, d: int) -> tuple[str, ...]:
+        """The name of each of d columns: the user's, that of the penalised intercept, else the number as text."""
+        known = dict(enumerate(self.names or ()))
+        if self.constant_place is not None:
+            name, j = self.constant_place
+            known[j] = name
+        return tuple(known.get(j, str(j)) for j in range(d))
 
     def rows(self, X: Any, width: int, host: bool, name: str) -> Matrix | HostMatrix:
         """The user's rows as a matrix of the model; `width` counts the model's columns and the added ones.
@@ -142,6 +163,8 @@ class Inputs:
 
     def _block(self, matrix: Any, insert: bool) -> Any:
         """Rows with their first columns scaled, and the constant in its place if it is to be inserted."""
+        if not self.steps and not insert:
+            return matrix
         sparse = _is_sparse(matrix)
         if sparse and ("subtract" in self.steps or "add" in self.steps):
             matrix, sparse = _dense(matrix), False
@@ -182,7 +205,12 @@ def read(model: Any, change: Any) -> Any:
     """A change as its user wrote it, in the numbers and units of the model's own data."""
     inputs = _inputs_of(model)
     if isinstance(change, Flat):
-        return change if inputs is None else replace(change, flat=tuple(inputs.part(part) for part in change.flat))
+        if inputs is None:
+            return change
+        parts, codes = change.flat, own_codes(model)
+        if codes is not None:
+            parts = tuple(each_target(part, lambda target: in_targets(target, codes)) for part in parts)
+        return replace(change, flat=tuple(inputs.part(part) for part in parts))
     change = numbered(model, change)
     if inputs is None:
         return change
@@ -196,12 +224,6 @@ def read(model: Any, change: Any) -> Any:
 def _inputs_of(model: Any) -> Inputs | None:
     """One-vs-rest leaves them to its models."""
     return getattr(model, "inputs", None)
-
-
-def numbered(model: Any, change: Change) -> Change:
-    """The change with names of columns and labels turned into numbers."""
-    inputs = _inputs_of(model)
-    return resolved(change, *((None, None) if inputs is None else (inputs.names, inputs.classes)))
 
 
 def rows_of(model: Any, X: Any, width: int, host: bool, name: str = "X") -> Matrix | HostMatrix:

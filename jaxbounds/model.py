@@ -13,6 +13,7 @@ from jaxbounds.host import HostMatrix, host_matrix, matrix_of
 from jaxbounds.intercept import balanced_intercept
 from jaxbounds.losses import Loss
 from jaxbounds.matrix import Matrix
+from jaxbounds.own_labels import Codes, codes_of, decode, encode
 from jaxbounds.penalties import Penalty
 from jaxbounds.problem import Problem, dual_vector
 from jaxbounds.pytree import in_float64, pytree, static
@@ -81,7 +82,8 @@ class Model:
 
     Attributes:
         problem: the loss, penalty and scale.
-        w: (d,) coefficients in the data's dtype. intercept: float64 scalar, the best one for w; 0 without one.
+        w: (d,) coefficients in the data's dtype; one of them is a penalised intercept, if there is one (see `names`).
+        intercept: float64 scalar, the best one for w, which is not penalised; 0 without one.
         alpha: (n,) float64 dual variables in the paper's sign.
         gap: upper bound of P(w) - D(alpha); bounds are valid however large it is.
         primal: P(w). n_steps: int32, of the solver.
@@ -115,6 +117,39 @@ class Model:
     factor: Any = None
     row_terms: int = static(default=0)  # most summands in a score (the intercept is one), for rounding
     inputs: Any = None
+
+    @property
+    def classes_(self) -> tuple | None:
+        """The labels of -1 and +1 in the estimator that the model came from; None if these are all that is known."""
+        return None if self.inputs is None else self.inputs.classes
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """(d,) the name of each column, its number as text if it has none; "intercept" for a penalised intercept."""
+        d = self.w.shape[0]
+        return tuple(map(str, range(d))) if self.inputs is None else self.inputs.column_names(d)
+
+    def encode_labels(self, labels) -> np.ndarray:
+        """Labels in the classes of the training data, of any shape, as targets of a change: float64 -1 and +1."""
+        return encode(labels, self._codes())
+
+    def decode_labels(self, labels) -> np.ndarray:
+        """What `labels(X)` of bounds returns in the classes of the training data: objects, None where undecided (0).
+
+        Example:
+            >>> import numpy as np, jaxbounds as jb
+            >>> from sklearn.linear_model import RidgeClassifier
+            >>> X, y = np.array([[1.0], [2.0], [-1.0], [-2.0]]), np.array(["yes", "yes", "no", "no"])
+            >>> model = jb.from_sklearn(RidgeClassifier().fit(X, y), X, y)
+            >>> model.decode_labels(jb.bound(model, jb.remove_rows([0])).labels([[3.0], [-2.0], [0.0]])).tolist()
+            ['yes', 'no', None]
+        """
+        return decode(labels, self._codes(), 0)
+
+    def _codes(self) -> Codes:
+        if self.classes_ is None and not self.problem.loss.classification:
+            raise ValueError(f"the loss {self.problem.loss.name} has no labels: its targets are numbers")
+        return codes_of((-1, 1) if self.classes_ is None else self.classes_, False)
 
     @in_float64
     def scores(self, X):

@@ -5,9 +5,11 @@ from typing import Any
 
 import numpy as np
 
+from jaxbounds.classes import ClassModel, each_target
 from jaxbounds.kinds import AddRows, Change, Combined, SetRows
 from jaxbounds.matrix import Dense, as_matrix
 from jaxbounds.messages import brief, few
+from jaxbounds.own_labels import Codes, codes_of, in_targets
 from jaxbounds.pytree import is_traced, pytree, static
 
 
@@ -64,47 +66,50 @@ class Named(Change):
     labels: tuple[str, ...] | None = static(default=None)
     order: tuple[str, ...] | None = static(default=None)
 
-    def resolve(self, names: tuple[str, ...] | None, classes: tuple | None) -> Change:
-        """The change in numbers: columns counted in `names`; targets -1 and +1 for two classes, else class numbers."""
+    def resolve(self, names: tuple[str, ...] | None, codes: Codes | None, constant: Any = None) -> Change:
+        """The change in numbers: columns by `names` and `constant`, see `positions`; targets as `codes` has them."""
         change = self.change
         if self.columns is not None:
-            numbers = np.array(_positions(self.columns, names, "cols"), np.int32)
+            numbers = np.array(positions(self.columns, names, "cols", constant), np.int32)
             change = replace(change, cols=numbers[np.asarray(change.cols)])
         if self.labels is not None:
-            targets = np.array([_target(label, classes) for label in self.labels])
+            targets = np.array([_target(label, codes) for label in self.labels])
             change = replace(change, target=targets[np.asarray(change.target, np.int64)])
         if self.order is not None and names is not None and self.order != names:
             if sorted(self.order) != sorted(names):
                 missing, unknown = sorted(set(names) - set(self.order)), sorted(set(self.order) - set(names))
                 raise ValueError(f"X_new must have the columns of the training data: missing {few(missing)}, "
                                  f"unknown {few(unknown)}")  # fmt: skip
-            change = replace(change, matrix=_columns_of(change.matrix, _positions(names, self.order, "X_new")))
+            change = replace(change, matrix=_columns_of(change.matrix, positions(names, self.order, "X_new")))
         return change
 
     def write(self, table):
         self.resolve(None, None).write(table)
 
 
-def _positions(wanted, names, what: str) -> list[int]:
-    if names is None:
-        raise ValueError(f"{what} holds names ({brief(wanted[0])}, ...), and these data have none; pass column "
+def positions(wanted, names, what: str, constant: tuple[str, int] | None = None) -> list[int]:
+    """The number of each column that is named; `constant` is the name and number of one that is not in `names`."""
+    place = {name: j for j, name in enumerate(names or ())} | ({} if constant is None else dict([constant]))
+    unknown = [name for name in wanted if name not in place]
+    if names is None and unknown:
+        raise ValueError(f"{what} holds names ({brief(unknown[0])}, ...), and these data have none; pass column "
                          "numbers, or take the model from an estimator that was fitted on a data frame")  # fmt: skip
-    place = {name: j for j, name in enumerate(names)}
     for k, name in enumerate(wanted):
         if name not in place:
-            raise ValueError(f"{what}[{k}] = {brief(name)} is not a column of the training data; they are {few(names)}")
+            also = "; one that is not penalised is the attribute intercept" if name == "intercept" else ""
+            raise ValueError(f"{what}[{k}] = {brief(name)} is not a column of the training data; they are {few(place)}"
+                             f"{also}")  # fmt: skip
     return [place[name] for name in wanted]
 
 
-def _target(label: str, classes: tuple | None) -> float:
+def _target(label: str, codes: Codes | None) -> float:
     """-1 or +1, or the class number if there are more than two."""
-    if classes is None:
+    if codes is None:
         raise ValueError(f"y_new holds the label {brief(label)}, and this model's labels are -1 and +1, or "
                          "class numbers; pass these")  # fmt: skip
-    if label not in classes:
-        raise ValueError(f"y_new holds {brief(label)}, which is not one of the classes {few(classes)}")
-    k = classes.index(label)
-    return 2.0 * k - 1.0 if len(classes) == 2 else float(k)
+    if label not in codes:
+        raise ValueError(f"y_new holds {brief(label)}, which is not one of the classes {few(codes)}")
+    return codes[label]
 
 
 def _columns_of(matrix: Any, order: list[int]) -> Any:
@@ -121,10 +126,39 @@ def named(change: Change, columns=None, labels=None, X: Any = None) -> Change:
     return Named(change, columns, labels, order)
 
 
-def resolved(change: Change, names: tuple[str, ...] | None, classes: tuple | None) -> Change:
+def resolved(change: Change, names: tuple[str, ...] | None, codes: Codes | None, constant: Any = None) -> Change:
     """The change with all its names turned into numbers."""
     if isinstance(change, Named):
-        return change.resolve(names, classes)
+        return change.resolve(names, codes, constant)
     if isinstance(change, Combined) and any(isinstance(part, Named) for part in change.parts()):
-        return Combined(tuple(resolved(part, names, classes) for part in change.parts()))
+        return Combined(tuple(resolved(part, names, codes, constant) for part in change.parts()))
     return change
+
+
+def numbered(model: Any, change: Change) -> Change:
+    """The change with names turned into numbers, and the classes' own numbers into targets."""
+    inputs, codes = inputs_of(model), own_codes(model)
+    names, constant = (None, None) if inputs is None else (inputs.names, inputs.constant_place)
+    change = resolved(change, names, codes, constant)
+    return change if codes is None else each_target(change, lambda target: in_targets(target, codes))
+
+
+def named_columns(model: Any, j: Any) -> Any:
+    """The numbers of columns that may be named, of the same shape; anything but names as it is."""
+    names = text(j)
+    if names is None:
+        return j
+    inputs = inputs_of(model)
+    numbers = positions(names, *((None, "j") if inputs is None else (inputs.names, "j", inputs.constant_place)))
+    return np.int32(numbers[0]) if isinstance(j, str) else np.array(numbers, np.int32)
+
+
+def inputs_of(model: Any) -> Any:
+    """How the rows of a model (or monitor) are written, None if as its data."""
+    return getattr(model.models[0] if hasattr(model, "models") else model, "inputs", None)
+
+
+def own_codes(model: Any) -> Codes | None:
+    """The target of each class of a model (or monitor), None where the library's own labels are all that is known."""
+    classes = model.classes_ if hasattr(model, "classes_") else getattr(inputs_of(model), "classes", None)
+    return None if classes is None else codes_of(classes, isinstance(model, ClassModel))

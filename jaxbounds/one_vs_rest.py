@@ -8,12 +8,13 @@ from jaxbounds.arguments import as_whole
 from jaxbounds.array import on_host, put, readable, xp
 from jaxbounds.bounds import Bounds, Interval, bound, published
 from jaxbounds.classes import ClassModel, argmax, as_classes, check_targets, class_labels, each_target, is_class
-from jaxbounds.inputs import numbered, rows_of
+from jaxbounds.inputs import rows_of
 from jaxbounds.kinds import Change
 from jaxbounds.matrix import as_matrix
 from jaxbounds.model import Model
+from jaxbounds.names import numbered, text
 from jaxbounds.problem import Problem
-from jaxbounds.pytree import in_float64, is_traced, pytree
+from jaxbounds.pytree import in_float64, is_traced, pytree, static
 from jaxbounds.rounding import norm_down, norm_up
 from jaxbounds.solvers.fit import fit, refit
 from jaxbounds.status import Status
@@ -25,6 +26,7 @@ class OneVsRest(ClassModel):
 
     Attributes:
         models: tuple of K models; they share one data matrix.
+        classes_: tuple of the classes, words or numbers as they were given; None if they are class numbers.
 
     Example:
         >>> import numpy as np, jaxbounds as jb
@@ -35,11 +37,17 @@ class OneVsRest(ClassModel):
     """
 
     models: tuple[Model, ...]
+    classes_: tuple | None = static(default=None)
 
     @property
     def classes(self) -> int:
         """K."""
         return len(self.models)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the columns, see `Model.names`."""
+        return self.models[0].names
 
     @property
     def w(self):
@@ -64,24 +72,24 @@ class OneVsRest(ClassModel):
 
     def without_data(self) -> "OneVsRest":
         """The same models without their data matrix; a change must then bring its `old_values`."""
-        return OneVsRest(tuple(model.without_data() for model in self.models))
+        return OneVsRest(tuple(model.without_data() for model in self.models), self.classes_)
 
     def bound(self, change: Change, method: Any = None) -> "OneVsRestBounds":
         """See `jb.bound`: targets of the change are class numbers, and every method of binary models serves."""
         each = zip(self.models, self.changes(change), strict=True)
-        return OneVsRestBounds(tuple(bound(model, part, method) for model, part in each))
+        return OneVsRestBounds(tuple(bound(model, part, method) for model, part in each), self.classes_)
 
     def refit(self, change: Change, **options) -> "OneVsRest":
         """See `jb.refit`."""
         each = zip(self.models, self.changes(change), strict=True)
-        return OneVsRest(tuple(refit(model, part, **options) for model, part in each))
+        return OneVsRest(tuple(refit(model, part, **options) for model, part in each), self.classes_)
 
     @in_float64
     def changes(self, change: Change) -> list[Change]:
         """The change as each class sees it: targets +1 for the class, -1 for all others."""
         if isinstance(change, Change):
-            change = numbered(self.models[0], change)
-        check_targets(change, self.classes)
+            change = numbered(self, change)
+        check_targets(change, self)
         return [each_target(change, lambda target, k=k: _versus(target, k, self.classes)) for k in range(self.classes)]
 
 
@@ -100,6 +108,7 @@ class OneVsRestBounds:
 
     Attributes:
         bounds: tuple of the K models' `Bounds`.
+        classes_: of the model.
 
     Example:
         >>> import numpy as np, jaxbounds as jb
@@ -111,11 +120,12 @@ class OneVsRestBounds:
     """
 
     bounds: tuple[Bounds, ...]
+    classes_: tuple | None = static(default=None)
 
     @published
-    def w(self):
-        """Interval (K, d) for every coefficient."""
-        return self._each(lambda part: part.w(), 0)
+    def w(self, j=None):
+        """Interval (K, d) for every coefficient, or (K,) and the shape of j for those of columns j; see `Bounds.w`."""
+        return self._each(lambda part: part.w(j), 0)
 
     @published
     def scores(self, X):
@@ -171,7 +181,9 @@ def fit_one_vs_rest(problem: Problem, X, y, *, classes: int | None = None, **opt
 
     Args:
         problem: with a margin loss, such as logistic; the same for every class.
-        X: (n, d) data of any kind that `fit` takes. y: (n,) class numbers 0, ..., K - 1.
+        X: (n, d) data of any kind that `fit` takes.
+        y: (n,) class numbers 0, ..., K - 1, or words, whose classes are then numbered in the order of np.unique; see
+            `OneVsRest.classes_` and `decode_labels`.
         classes: K, the largest number in y plus 1 by default.
         options: those of `fit`, as `sample_weight` and `tol`; `warm_start` is an `OneVsRest`.
 
@@ -198,7 +210,13 @@ def fit_one_vs_rest(problem: Problem, X, y, *, classes: int | None = None, **opt
         )
     problem.check()
     classes = None if classes is None else as_whole(classes, "classes", 2, none="for the largest number in y plus 1")
-    matrix = as_matrix(X)
+    matrix, words = as_matrix(X), text(y)
+    if words is not None:
+        found, y = np.unique(words, return_inverse=True)
+        if classes not in (None, found.size):
+            raise ValueError(f"y holds {found.size} different words, and classes is {classes}; leave it out, or number "
+                             "the classes from 0")  # fmt: skip
+        words = tuple(found.tolist())
     y = as_classes(y, matrix.shape[0], classes)
     if classes is None:
         if is_traced(y):
@@ -214,4 +232,4 @@ def fit_one_vs_rest(problem: Problem, X, y, *, classes: int | None = None, **opt
         if start is not None:
             options["warm_start"] = start.models[k]
         models.append(fit(problem, matrix, xp.where(y == k, 1.0, -1.0), **options))
-    return OneVsRest(tuple(models))
+    return OneVsRest(tuple(models), words)

@@ -299,6 +299,7 @@ def save_model(model: Model | ClassModel, path: str | os.PathLike[str], data: bo
     model = whole(model if data else model.without_data())
     if isinstance(model, OneVsRest):
         tree: Any = {"models": _shared(model.models, arrays)}
+        tree |= {} if model.classes_ is None else {"classes": encode(model.classes_, "classes", arrays)}
     else:
         tree = encode(model, "model", arrays)
     write_atomically(path, lambda file: pack(file, "model", tree, arrays))
@@ -377,8 +378,9 @@ def check_problem(problem: Any) -> None:
 def _read(content: Any, arrays: dict[str, np.ndarray], problem: Problem | None) -> Any:
     """The model of a file, with every shape and type checked."""
     reader = Reader(arrays, problem)
-    if isinstance(content, dict) and set(content) == {"models"}:
-        model = OneVsRest(_with_shared([reader.decode(node) for node in content["models"]]))
+    if isinstance(content, dict) and set(content) | {"classes"} == {"models", "classes"}:
+        models = _with_shared([reader.decode(node) for node in content["models"]])
+        model = OneVsRest(models, reader.decode(content.get("classes")))
     else:
         model = reader.decode(content)
     check(model)

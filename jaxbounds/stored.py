@@ -14,6 +14,7 @@ from jaxbounds.matrix import Dense, Sparse
 from jaxbounds.model import Columns, Data, Model, Rows, Totals
 from jaxbounds.multinomial import MultinomialModel, check_multinomial, metric, objective
 from jaxbounds.one_vs_rest import OneVsRest
+from jaxbounds.own_labels import is_classes
 from jaxbounds.problem import Problem
 from jaxbounds.softmax import Softmax
 
@@ -23,6 +24,7 @@ def check(model: Any) -> None:
     if isinstance(model, OneVsRest):
         if len(model.models) < 2 or not all(isinstance(one, Model) for one in model.models):
             raise ValueError("it holds no models of two classes or more")
+        _check_classes(model.classes_, len(model.models))
         for one in model.models:
             check_model(one)
         if len({(one.alpha.shape, one.w.shape) for one in model.models}) > 1:
@@ -68,6 +70,7 @@ def check_model(model: Model) -> None:
         for field in dataclasses.fields(Factor):
             _check_array(getattr(factor, field.name), f"factor.{field.name}", shapes.get(field.name, ()))
     _check_inputs(model.inputs, d)
+    _check_classes(model.classes_, 2)
     _check_primal(model, n)
 
 
@@ -82,6 +85,11 @@ def _check_inputs(inputs: Any, d: int) -> None:
         raise ValueError("its inputs are none")
     if inputs is not None:
         inputs.check(d)
+
+
+def _check_classes(classes: Any, count: int) -> None:
+    if not is_classes(classes, count):
+        raise ValueError(f"its classes_ are not {count} different labels")
 
 
 def _check_data(data: Any, n: int, d: int) -> None:
@@ -127,6 +135,7 @@ def _check_multinomial(model: MultinomialModel) -> None:
     _check_penalty(problem, d)
     _check_data(model.data, n, d)
     _check_inputs(model.inputs, d)
+    _check_classes(model.classes_, K)
     if not np.isin(model.target, np.arange(K)).all():
         raise ValueError("its target is not one of the classes")
     with np.errstate(all="ignore"):

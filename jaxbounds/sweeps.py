@@ -25,6 +25,7 @@ from jaxbounds.inputs import rows_of
 from jaxbounds.kinds import AddColumns, Change, SetElements, SetPenalty
 from jaxbounds.matrix import Matrix
 from jaxbounds.model import Model
+from jaxbounds.names import named_columns
 from jaxbounds.penalties import Penalty
 from jaxbounds.projected import ProjectedRows, project
 from jaxbounds.pytree import in_float64, is_traced, pytree, static
@@ -115,7 +116,7 @@ class EachBounds:
     @published
     def w(self, j=None):
         """Interval for coefficients, candidate by candidate: (B, d), or (B, ...) for those numbered j."""
-        return self._ask(_ask_w, j, "j")
+        return self._ask(_ask_w, named_columns(self.model, j), "j")
 
     @published
     def alpha(self, i=None):

@@ -81,7 +81,7 @@ def bound_multinomial(model: MultinomialModel, change: Change, method: Any = Non
     method.check(model.problem)
     if isinstance(change, Change):
         change = read(model, change)
-    check_targets(change, model.classes)
+    check_targets(change, model)
     for part in change.parts():
         if isinstance(part, SetPenalty):
             check_multinomial(Problem(model.problem.loss, part.penalty, model.problem.scale))  # type: ignore[arg-type]
@@ -219,7 +219,7 @@ def moved_sums(model: MultinomialModel, edit: Edit, w_old, w):
 
 def new_start(model: MultinomialModel, change: Change):
     """(coefficients to start from, problem, factor of the weights, the columns that stay) of a retraining."""
-    check_targets(change, model.classes)
+    check_targets(change, model)
     edit = prepare(outline_of(to_host(model)), change)
     columns = np.flatnonzero(~np.asarray(edit.cols_where(np.asarray(edit.col_removed))))
     w = np.asarray(model.w, np.float64)

@@ -9,6 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from jaxbounds.array import put
+from jaxbounds.classes import ClassModel
 from jaxbounds.host import host_matrix
 from jaxbounds.inputs import Inputs
 from jaxbounds.interop.objectives import OBJECTIVES, REASONS, Objective, softmax_problem
@@ -18,6 +19,7 @@ from jaxbounds.messages import cut, few
 from jaxbounds.model import Data, Model, best_intercept, remember
 from jaxbounds.multinomial import remember_multinomial
 from jaxbounds.one_vs_rest import OneVsRest
+from jaxbounds.own_labels import kept_classes
 from jaxbounds.problem import Problem, as_sample_weight, as_targets, as_vector, first_bad
 from jaxbounds.pytree import in_float64
 from jaxbounds.solvers.fit import fit
@@ -157,13 +159,17 @@ def _kept(estimator: Any, problem: Problem, matrix: Matrix, w, y, weight) -> Mod
 
 def _reading(models: list[Any], steps, width: int, constant, names, classes) -> Any:
     """The model, or OneVsRest of several, that reads rows and changes as the estimator's user writes them."""
-    words = None if classes is None or not all(isinstance(c, str) for c in classes) else tuple(map(str, classes))
-    if steps or constant is not None or names is not None or words is not None:
-        inputs = Inputs(tuple(vector for _, vector in steps), tuple(name for name, _ in steps), width, constant,
-                        None if names is None else tuple(map(str, names)), words)  # fmt: skip
-        inputs = put(inputs)
-        models = [replace(model, inputs=inputs) for model in models]
-    return models[0] if len(models) == 1 else OneVsRest(tuple(models))
+    several = len(models) > 1  # and then their labels are only known to all of them together
+    if classes is not None and (several or getattr(models[0].problem.loss, "classification", True)):
+        classes = kept_classes(classes, several or isinstance(models[0], ClassModel))
+    elif classes is not None:  # the loss would take any number for a target
+        classes = tuple(np.asarray(classes).tolist())
+    own, inputs = None if several else classes, None
+    if steps or constant is not None or names is not None or own is not None:
+        inputs = put(Inputs(tuple(vector for _, vector in steps), tuple(name for name, _ in steps), width, constant,
+                            None if names is None else tuple(map(str, names)), own))  # fmt: skip
+    models = [replace(model, inputs=inputs) for model in models]
+    return OneVsRest(tuple(models), classes) if several else models[0]
 
 
 def _of_softmax(estimator: Any, whole: Any, first, X, y, sample_weight) -> Any:

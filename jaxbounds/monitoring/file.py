@@ -14,6 +14,7 @@ from jaxbounds.matrix import Dense, Sparse, as_matrix
 from jaxbounds.model import Model
 from jaxbounds.monitoring.rebuilt import Rebuilt, host_data
 from jaxbounds.monitoring.watch import Watch
+from jaxbounds.own_labels import is_classes
 from jaxbounds.penalties import Penalty
 from jaxbounds.problem import Problem, as_sample_weight, as_targets, as_vector
 from jaxbounds.storage import Reader, encode, has_functions
@@ -110,6 +111,8 @@ def restored(content: dict[str, Any], arrays: dict[str, np.ndarray], problem: Pr
         if not isinstance(inputs, Inputs):
             raise ValueError("holds no inputs")
         inputs.check(d)
+        if not is_classes(inputs.classes, 2):
+            raise ValueError("holds inputs whose classes are not two different labels")
     kept = replace(model.problem, penalty=penalty)
     now = Rebuilt(kept, X, count=content["count"], gone_sq=float(content["gone_sq"]), **table)
     watch = Watch(content["theta"], None)

@@ -1,0 +1,77 @@
+"""Labels in the user's own classes, words or numbers: what they are as targets of changes, and back again.
+
+Targets are -1 and +1, or class numbers 0, ..., K - 1. The estimator's own numbers are read as well where that cannot be
+mistaken: 0 and 1 for -1 and +1, but not 1 and 2, whose 1 is also the target of the other class.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from jaxbounds.arguments import as_array
+from jaxbounds.array import put, readable, xp
+from jaxbounds.messages import brief, few
+
+Codes = dict[Any, float]  # the target of each class
+
+
+def codes_of(classes: tuple, several: bool) -> Codes:
+    """The target of each class: its number, or -1 and +1 where one model tells two apart."""
+    return {label: float(k if several else 2 * k - 1) for k, label in enumerate(classes)}
+
+
+def kept_classes(classes: Any, several: bool) -> tuple | None:
+    """An estimator's classes_ as Python values, None where they are the targets already."""
+    found = np.asarray(classes).tolist()
+    codes = codes_of(tuple(found), several)
+    return None if all(label == target for label, target in codes.items()) else tuple(found)
+
+
+def is_classes(classes: Any, count: int) -> bool:
+    """Whether this is None or a tuple of so many different classes; for what is read from files."""
+    if classes is None:
+        return True
+    kinds = isinstance(classes, tuple) and all(isinstance(label, str | bool | int | float) for label in classes)
+    return kinds and len(classes) == count == len(set(classes))
+
+
+def in_targets(target: Any, codes: Codes) -> Any:
+    """New targets with the classes' own numbers among them turned into targets, if no number can mean two classes."""
+    numbers = {label: code for label, code in codes.items() if not isinstance(label, str)}
+    known = set(codes.values())
+    if not numbers or any(label in known and label != code for label, code in numbers.items()):
+        return target
+    target = found = readable(target)
+    for label, code in numbers.items():
+        found = xp.where(target == label, code, found)
+    return put(found)
+
+
+def remedy(classes: tuple | None) -> str:
+    """What to do about a target that is none, where the classes are known."""
+    return "" if classes is None else f"; the classes are {few(classes)}: pass model.encode_labels(y_new)"
+
+
+def encode(labels: Any, codes: Codes) -> np.ndarray:
+    """The targets of labels in their own classes, float64."""
+    array = as_array(labels, "labels", "labels")
+    found = np.empty(array.shape)
+    for k, label in enumerate(array.reshape(-1).tolist()):
+        if not isinstance(label, str | bool | int | float) or label not in codes:
+            raise ValueError(f"labels[{k}] = {brief(label)} is not one of the classes {few(codes)}; a new class needs "
+                             "a new fit")  # fmt: skip
+        found.reshape(-1)[k] = codes[label]
+    return found
+
+
+def decode(labels: Any, codes: Codes, undecided: int) -> np.ndarray:
+    """Certified labels in their own classes, objects; None for what is undecided."""
+    array = as_array(labels, "labels", "labels")
+    back: dict[Any, Any] = {int(code): label for label, code in codes.items()} | {undecided: None}
+    found = np.empty(array.shape, object)
+    for k, label in enumerate(array.reshape(-1).tolist()):
+        if isinstance(label, bool) or not isinstance(label, int | float) or label not in back:
+            raise ValueError(f"labels[{k}] = {brief(label)} is not a label of this model; pass what labels(X) returns, "
+                             f"{few(sorted(back))}")  # fmt: skip
+        found.reshape(-1)[k] = back[label]
+    return found
