@@ -15,6 +15,7 @@ from jaxbounds.array import fori_loop, reinterpret, stop_gradient, uses_jax, xp
 from jaxbounds.messages import brief, cut
 from jaxbounds.pytree import is_traced
 from jaxbounds.rounding import U
+from jaxbounds.traceable import traced_as
 
 _TERMS = 20  # z^2 <= 1/9, and 9^-20 is far below the unit roundoff
 NOISE = 16 * U  # relative error granted to a user's function and its derivative
@@ -342,7 +343,8 @@ def check_scalar(name: str, fn, n_args: int, params, columns: bool = False) -> N
     with jax.enable_x64(True):
         scalar = jax.ShapeDtypeStruct((), xp.float64)
         shapes = [scalar if columns and p.ndim == 1 else jax.ShapeDtypeStruct(p.shape, p.dtype) for p in params]
-        out = jax.eval_shape(fn, *([scalar] * n_args), *shapes)
+        with traced_as(name):
+            out = jax.eval_shape(fn, *([scalar] * n_args), *shapes)
     if getattr(out, "shape", None) != () or not xp.issubdtype(out.dtype, xp.floating):
         raise ValueError(f"{name} must map a number to one real number, got {cut(str(out))}; write it for scalars, jax "
                          "maps it")  # fmt: skip

@@ -13,13 +13,11 @@ import scipy.sparse as sp
 
 from jaxbounds.array import on_host, to_host, xp
 from jaxbounds.batches import Flat
-from jaxbounds.classes import each_target
 from jaxbounds.host import HostMatrix, matrix_of
 from jaxbounds.kinds import AddRows, Combined, SetColumns, SetElements, SetRows, added
 from jaxbounds.matrix import Dense, Matrix, Sparse, as_matrix
 from jaxbounds.messages import few
-from jaxbounds.names import frame_columns, numbered, own_codes
-from jaxbounds.own_labels import in_targets
+from jaxbounds.names import frame_columns, numbered, own_codes, with_targets
 from jaxbounds.pytree import is_traced, pytree, static
 
 _STEPS = {
@@ -207,10 +205,8 @@ def read(model: Any, change: Any) -> Any:
     if isinstance(change, Flat):
         if inputs is None:
             return change
-        parts, codes = change.flat, own_codes(model)
-        if codes is not None:
-            parts = tuple(each_target(part, lambda target: in_targets(target, codes)) for part in parts)
-        return replace(change, flat=tuple(inputs.part(part) for part in parts))
+        codes = own_codes(model)
+        return replace(change, flat=tuple(inputs.part(with_targets(part, codes)) for part in change.flat))
     change = numbered(model, change)
     if inputs is None:
         return change

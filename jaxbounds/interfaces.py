@@ -16,6 +16,7 @@ from jaxbounds.array import are_plain, uses_jax, xp
 from jaxbounds.pytree import in_float64
 from jaxbounds.rounding import U
 from jaxbounds.secant import reach, usable
+from jaxbounds.traceable import UNTRACEABLE, not_jax
 
 
 def _holds_jax(self) -> bool:
@@ -34,8 +35,11 @@ def _numeric(method):
             return None if a is None else namespace.asarray(a, namespace.float64)
 
         # as in jax, infinities and NaN are values, and branches that are not taken are computed too
-        with jax.enable_x64(True), np.errstate(all="ignore"):
-            return method(self, *map(convert, args), **{key: convert(a) for key, a in kwargs.items()})
+        try:
+            with jax.enable_x64(True), np.errstate(all="ignore"):
+                return method(self, *map(convert, args), **{key: convert(a) for key, a in kwargs.items()})
+        except UNTRACEABLE as error:
+            raise not_jax(f"{type(self).__name__}.{method.__name__}") from error
 
     return wrapped
 

@@ -139,7 +139,11 @@ def numbered(model: Any, change: Change) -> Change:
     """The change with names turned into numbers, and the classes' own numbers into targets."""
     inputs, codes = inputs_of(model), own_codes(model)
     names, constant = (None, None) if inputs is None else (inputs.names, inputs.constant_place)
-    change = resolved(change, names, codes, constant)
+    return with_targets(resolved(change, names, codes, constant), codes)
+
+
+def with_targets(change: Change, codes: Codes | None) -> Change:
+    """The change with the classes' own numbers turned into targets."""
     return change if codes is None else each_target(change, lambda target: in_targets(target, codes))
 
 
@@ -149,7 +153,8 @@ def named_columns(model: Any, j: Any) -> Any:
     if names is None:
         return j
     inputs = inputs_of(model)
-    numbers = positions(names, *((None, "j") if inputs is None else (inputs.names, "j", inputs.constant_place)))
+    known, constant = (None, None) if inputs is None else (inputs.names, inputs.constant_place)
+    numbers = positions(names, known, "j", constant)
     return np.int32(numbers[0]) if isinstance(j, str) else np.array(numbers, np.int32)
 
 

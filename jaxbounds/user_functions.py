@@ -146,6 +146,9 @@ def _function_loss(name, fn, smoothness, params, derivative, second, conjugate, 
     for key, piece in {name: fn, **optional}.items():
         if piece is not None:
             check_scalar(key, piece, n_args, params)
+    if curvature_range is not None:
+        for i in (0, 1):  # which may be whole numbers
+            check_scalar("curvature_range", lambda *a: 1.0 * curvature_range(*a)[i], n_args + 1, params)  # noqa: B023
     return FunctionLoss(
         smoothness, params, domain_ends(domain), fn, derivative, second, conjugate, curvature_range, margin
     )

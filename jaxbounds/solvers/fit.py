@@ -28,6 +28,7 @@ from jaxbounds.softmax import Softmax
 from jaxbounds.solvers.common import Task
 from jaxbounds.solvers.default import blockwise_solver, check_blockwise, default_solver
 from jaxbounds.status import Status
+from jaxbounds.traceable import traced_as
 
 _SMALL = 1 << 16  # data up to this many dense entries are padded to powers of two, so that shapes share a compilation
 _IDLE = 1e-290  # the weight of a padding row
@@ -130,11 +131,12 @@ def fit(
         task, w0, alpha0 = _padded(task, w0, alpha0)
     steps = 1000 if max_steps is None else max_steps
     tol_leaf, steps_leaf = put(everywhere((np.float64(tol), np.int32(steps)), values)) if concrete else (tol, steps)
-    if callback is None and checkpoint is None:
-        solution = _solve(solver, task, w0, alpha0, tol_leaf, steps_leaf)
-    else:
-        file = None if checkpoint is None else _checkpoint(checkpoint, solver, task)
-        solution = _solve_in_chunks(solver, task, w0, alpha0, tol_leaf, steps, callback, file)
+    with traced_as(f"solver: what {type(solver).__name__} calls"):
+        if callback is None and checkpoint is None:
+            solution = _solve(solver, task, w0, alpha0, tol_leaf, steps_leaf)
+        else:
+            file = None if checkpoint is None else _checkpoint(checkpoint, solver, task)
+            solution = _solve_in_chunks(solver, task, w0, alpha0, tol_leaf, steps, callback, file)
     found = solution.w, solution.alpha, solution.ref
     w, alpha, ref = (a[:k] for a, k in zip(to_host(found) if on_host(found) else found, (d, n, n), strict=True))
     w, b = w.astype(matrix.dtype), None
