@@ -7,6 +7,7 @@ import numpy as np
 
 from jaxbounds.array import on_host
 from jaxbounds.described_answers import ANSWER_LINES, ANSWERS
+from jaxbounds.described_models import bound_status, class_name, classes_row, fit_status, penalised_row
 from jaxbounds.display import (
     FEW,
     UP,
@@ -68,22 +69,25 @@ def _gap(model: Any) -> str:
 
 def _of_model(model: Any) -> Table:
     rows = [("problem", _problem(model.problem)), ("data", _sizes(model, model.alpha.shape[-1]))]
-    if model.inputs is not None:
+    if model.inputs is not None and (model.inputs.steps or model.inputs.names is not None):
         steps = ", ".join(model.inputs.steps) or "no scaler"
         named = "columns by name" if model.inputs.names is not None else "columns by number"
         rows.append(("inputs", f"{steps}; {named}"))
+    rows += classes_row(model)
     rows += [("w", short(model.w))] + ([("intercept", short(model.intercept))] if model.problem.intercept else [])
+    rows += penalised_row(model)
     return "Model", [
         *rows,
         ("gap", _gap(model)),
-        ("status", status_text(model.status)),
+        ("status", fit_status(model, status_text(model.status))),
         ("steps", short(model.n_steps)),
     ]
 
 
 def _of_multinomial(model: Any) -> Table:
     rows = [("problem", _problem(model.problem)), ("data", _sizes(model, model.alpha.shape[-2])), ("w", short(model.w))]
-    rows += [("gap", _gap(model)), ("status", status_text(model.status)), ("steps", short(model.n_steps))]
+    rows += [*classes_row(model), ("gap", _gap(model)), ("status", fit_status(model, status_text(model.status)))]
+    rows.append(("steps", short(model.n_steps)))
     return f"MultinomialModel of {model.w.shape[-2]} classes", rows
 
 
@@ -92,7 +96,7 @@ def _of_one_vs_rest(found: Any) -> Table:
     rows = [("problem", _problem(first.problem)), ("data", _sizes(first, first.alpha.shape[-1]))]
     for k, model in enumerate(found.models[:FEW]):
         name = "" if not _known(model.status) or np.ndim(model.status) else f", {status_name(model.status)}"
-        rows.append((f"class {k}", f"gap {upper(model.gap)}, {short(model.n_steps)} steps{name}"))
+        rows.append((class_name(found, k), f"gap {upper(model.gap)}, {short(model.n_steps)} steps{name}"))
     return f"OneVsRest of {counted(len(found.models), 'class')}", rows + rest(len(found.models))
 
 
@@ -131,27 +135,33 @@ def _head(penalty: Any, *each: Any) -> str:
 
 def _of_bounds(bounds: Any) -> Table:
     rows = [("gap", upper(bounds.gap)), ("radius", upper(bounds.radius)), ("dual radius", upper(bounds.dual_radius))]
+    known: tuple = ()
     if on_host(bounds.gap, bounds.model) and not np.ndim(bounds.gap):  # elsewhere it would have to be compiled
-        rows.append(("distance", intervals(bounds.distance)))
+        known = (bounds.distance,)
+        rows.append(("distance", intervals(*known)))
     head = _head(bounds.parts[0][0].penalty, bounds)
-    return f"Bounds on the retrained model{head}", [*rows, ("status", status_text(bounds.status))]
+    status = bound_status(bounds.status, status_text(bounds.status), *known)
+    return f"Bounds on the retrained model{head}", [*rows, ("status", status)]
 
 
 def _of_multinomial_bounds(bounds: Any) -> Table:
     rows = [("gap", upper(bounds.gap)), ("radius", upper(bounds.radius)), ("dual radius", upper(bounds.dual_radius))]
+    known: tuple = ()
     if on_host(bounds) and not np.ndim(bounds.gap):
-        rows.append(("distance", intervals(bounds.distance)))
+        known = (bounds.distance,)
+        rows.append(("distance", intervals(*known)))
     title = f"Bounds on the retrained model of {bounds.centre.shape[-2]} classes{_head(None, bounds)}"
-    return title, [*rows, ("status", status_text(bounds.status))]
+    return title, [*rows, ("status", bound_status(bounds.status, status_text(bounds.status), *known))]
 
 
 def _of_class_bounds(found: Any) -> Table:
     first, rows = found.bounds[0], []
     for k, bounds in enumerate(found.bounds[:FEW]):
-        rows.append((f"class {k}", f"gap {upper(bounds.gap)}, radius {upper(bounds.radius)}"))
+        rows.append((class_name(found, k), f"gap {upper(bounds.gap)}, radius {upper(bounds.radius)}"))
     rows += rest(len(found.bounds))
     if on_host(*((one.gap, one.model) for one in found.bounds)) and not np.ndim(first.gap):
-        rows += [("distance", intervals(found.distance)), ("status", status_text(found.status))]
+        status = bound_status(found.status, status_text(found.status), found.distance)
+        rows += [("distance", intervals(found.distance)), ("status", status)]
     else:
         rows.append(("status", status_text(first.status)))
     head = _head(first.parts[0][0].penalty, *found.bounds)
@@ -179,7 +189,8 @@ def _of_what_if(found: Any) -> Table:
         rows.append((name, intervals(bounds.distance)))
     rows += rest(len(found.bounds))
     head = _head(found.bounds[0].parts[0][0].penalty, *found.bounds)
-    return f"What if{head}", [*rows, ("gap", number(found.gap, UP)), ("status", status_text(int(found.status)))]
+    status = bound_status(found.status, status_text(int(found.status)), *(one.distance for one in found.bounds))
+    return f"What if{head}", [*rows, ("gap", number(found.gap, UP)), ("status", status)]
 
 
 def _of_region(region: Any) -> Table:

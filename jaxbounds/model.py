@@ -92,6 +92,7 @@ class Model:
         data: matrix, target and sample weights, or None after `without_data()`.
         factor: of the Hessian at w, or None; see `with_factor`.
         inputs: how rows and changes are written where not as the data: before a scaler, by name; or None.
+        source: the kind of the estimator that the coefficients came from, None if they were fitted here.
 
     Example:
         >>> import numpy as np, jaxbounds as jb
@@ -117,6 +118,7 @@ class Model:
     factor: Any = None
     row_terms: int = static(default=0)  # most summands in a score (the intercept is one), for rounding
     inputs: Any = None
+    source: str | None = static(default=None)
 
     @property
     def classes_(self) -> tuple | None:

@@ -33,7 +33,7 @@ class MultinomialModel(ClassModel):
         gap: upper bound of P(w) - D(alpha). primal: P(w). status, n_steps: int32, see `jb.Status`.
         target, weight: (n,) class numbers and sample weights. score: (n, K). score_abs: (n,) scale of its rounding.
         v, v_pad: (K, d) sum_i c_i alpha_ik x_ij, and a bound on its error. sigma_sq: bound of ||C^(1/2) X||_2^2.
-        data: matrix, targets and weights. inputs: as in `Model`.
+        data: matrix, targets and weights. inputs, source: as in `Model`.
 
     Example:
         >>> import numpy as np, jaxbounds as jb
@@ -59,6 +59,7 @@ class MultinomialModel(ClassModel):
     data: Data
     row_terms: int = static(default=0)
     inputs: Any = None
+    source: str | None = static(default=None)
 
     @property
     def classes(self) -> int:

@@ -210,7 +210,7 @@ def fit_one_vs_rest(problem: Problem, X, y, *, classes: int | None = None, **opt
         )
     problem.check()
     classes = None if classes is None else as_whole(classes, "classes", 2, none="for the largest number in y plus 1")
-    matrix, words = as_matrix(X), text(y)
+    matrix, words = as_matrix(X), None if isinstance(y, str) else text(y)
     if words is not None:
         found, y = np.unique(words, return_inverse=True)
         if classes not in (None, found.size):

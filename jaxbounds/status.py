@@ -34,9 +34,10 @@ class Status(IntEnum):
 
 
 _ADVICE = {
-    Status.CONVERGED: "All is well: the fit reached its tolerance, the bounds are finite and valid.",
+    Status.CONVERGED: "All is well: the fit (or the estimator's own) ended at its tolerance, the bounds are valid and "
+    "their gap is finite.",
     Status.MAX_STEPS: "The solver ran out of steps before it reached the tolerance; bounds from this model are valid "
-    "but wider than they need to be: raise max_steps or tol, or continue with warm_start.",
+    "but wider than they need to be: raise max_steps (an estimator's max_iter) or tol, or continue with warm_start.",
     Status.STALLED: "The solver cannot reduce the duality gap any further in this precision; bounds from this model "
     "are valid: accept the gap, raise tol, or rescale the data.",
     Status.NONFINITE: "The objective overflowed or became NaN; rescale the rows of the data or raise the penalty.",

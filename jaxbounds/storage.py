@@ -123,7 +123,8 @@ class Reader:
                 return self._given(node)
             case {"class": str(name), "fields": dict(fields)} if name in (known := _classes()):
                 wanted = {f.name for f in dataclasses.fields(known[name])}
-                if set(fields) != wanted:
+                later = {"source"} & wanted  # files of earlier versions have none
+                if set(fields) | later != wanted:
                     odd = sorted(set(fields) ^ wanted)
                     raise ValueError(f"its {name} differs from this version's in {', '.join(odd)}")
                 if has_functions(list(fields.values())) and not issubclass(known[name], Model):

@@ -71,6 +71,7 @@ def check_model(model: Model) -> None:
             _check_array(getattr(factor, field.name), f"factor.{field.name}", shapes.get(field.name, ()))
     _check_inputs(model.inputs, d)
     _check_classes(model.classes_, 2)
+    _check_source(model.source)
     _check_primal(model, n)
 
 
@@ -85,6 +86,11 @@ def _check_inputs(inputs: Any, d: int) -> None:
         raise ValueError("its inputs are none")
     if inputs is not None:
         inputs.check(d)
+
+
+def _check_source(source: Any) -> None:
+    if not isinstance(source, str | None):
+        raise ValueError("its source is no text")
 
 
 def _check_classes(classes: Any, count: int) -> None:
@@ -136,6 +142,7 @@ def _check_multinomial(model: MultinomialModel) -> None:
     _check_data(model.data, n, d)
     _check_inputs(model.inputs, d)
     _check_classes(model.classes_, K)
+    _check_source(model.source)
     if not np.isin(model.target, np.arange(K)).all():
         raise ValueError("its target is not one of the classes")
     with np.errstate(all="ignore"):

@@ -103,7 +103,7 @@ class WhatIf:
         band: Any = {"color": "#5a92c6", "linewidth": 4, "capstyle": "round"}  # no width at all is then a dot
         ax.hlines(place, low, high, label="after the change, certain to be within", **band)
         ax.plot(old, place[: old.size], ".", color="#d95f02", markersize=4, label="before the change")
-        names = [] if self.names is None else list(self.names)
+        names = self.bounds[0].model.names if self.names is None else self.names
         ax.set_yticks(place, [*names, *(str(j) for j in range(len(names), low.size))])
         ax.set_xlabel("coefficient")
         ax.legend(frameon=False, fontsize="small")

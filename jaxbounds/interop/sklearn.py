@@ -154,7 +154,8 @@ def _kept(estimator: Any, problem: Problem, matrix: Matrix, w, y, weight) -> Mod
         alpha = fit(problem, matrix, y, sample_weight=weight).alpha
     else:
         alpha = problem.loss.dual(problem.loss.coordinate(host_matrix(matrix).matvec(w.astype(np.float64)) + b, y), y)
-    return remember(problem, data, w, alpha, status=_status(estimator), n_steps=_n_steps(estimator), b=b)
+    model = remember(problem, data, w, alpha, status=_status(estimator), n_steps=_n_steps(estimator), b=b)
+    return replace(model, source=type(estimator).__name__)
 
 
 def _reading(models: list[Any], steps, width: int, constant, names, classes) -> Any:
@@ -186,6 +187,7 @@ def _of_softmax(estimator: Any, whole: Any, first, X, y, sample_weight) -> Any:
     data = put(Data(matrix, code.astype(np.float64), as_sample_weight(weight, n, "sample_weight times class_weight")))
     w = put(coef.astype(matrix.dtype))
     model = remember_multinomial(problem, data, w, _status(estimator), _n_steps(estimator))
+    model = replace(model, source=type(estimator).__name__)
     return _reading([model], steps, d, None, names, estimator.classes_)
 
 
