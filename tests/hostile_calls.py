@@ -7,8 +7,23 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
-from hostile import choice, flag, flag_or_width, function, index, labels, matrix, number, only, vector, weights, whole
+from hostile import (
+    REFUSED,
+    choice,
+    flag,
+    flag_or_width,
+    function,
+    index,
+    labels,
+    matrix,
+    number,
+    only,
+    vector,
+    weights,
+    whole,
+)
 from sklearn.linear_model import Ridge
 from untrained import model_at
 
@@ -69,6 +84,24 @@ def several():
     """Models of three classes."""
     softmax = jb.Problem(losses.softmax(3), L2)
     return jb.fit(softmax, X, CLASSES, tol=1e-4), jb.fit_one_vs_rest(BINARY, X, CLASSES, tol=1e-4)
+
+
+def numbers_or_words(a):
+    """(k,) class numbers; words are classes as well."""
+    yield from ((name, value, wanted) for name, value, wanted in vector(a) if name != "text in it")
+    yield "words", np.array(["a", "b", "c"])[a.astype(int)], a
+
+
+def own_labels(a):
+    """Labels of any shape and dtype that hold no other values."""
+    for name, value in (("a list", a.tolist()), ("whole", a.astype(int)), ("a jax array", jnp.asarray(a, jnp.float32))):
+        yield name, value, a
+    for name, value in (
+        ("text", "abc"), ("None", None), ("None in it", [None, 1]), ("NaN", a * np.nan), ("another", a + 7),
+        ("fractions", a + 0.25), ("text in it", a.astype(str)), ("an object", object()), ("a dict", {0: 1}),
+        ("a hidden entry", np.ma.masked_array(a, a == a[0])), ("ragged", [[1], [1, 2]]), ("complex", a + 1j),
+    ):  # fmt: skip
+        yield name, value, REFUSED
 
 
 MODEL_ONLY = (MODEL, only(BINARY, jb.Model, W, CHANGE, BOUNDS))
@@ -152,6 +185,8 @@ QUESTIONS = {
     "Bounds.labels": Entry(BOUNDS.labels, TEST),
     "Bounds.decided": Entry(BOUNDS.decided, TEST),
     "Model.scores": Entry(MODEL.scores, TEST),
+    "Model.encode_labels": Entry(MODEL.encode_labels, {"labels": (Y[:4], own_labels)}),
+    "Model.decode_labels": Entry(lambda **a: MODEL.decode_labels(**a).astype(float), {"labels": (Y[:4], own_labels)}),
     "bound_each": Entry(jb.bound_each, {"model": MODEL_ONLY,
         "changes": (EACH, only(CHANGE, [CHANGE], jb.remove_rows, MODEL)), "X": rows(), "method": METHOD,
         "batch_size": (3, partial(whole, optional=True)), "callback": CALLBACK}),
@@ -218,7 +253,7 @@ TRAINED = {
         {"problem": PROBLEM} | DATA | {"penalties": PENALTIES, "callback": CALLBACK}, trains=True, rtol=1e-3,
         others=("options",)),
     "fit_one_vs_rest": Entry(lambda **a: jb.fit_one_vs_rest(**a).w,
-        {"problem": PROBLEM, "X": DATA["X"], "y": (CLASSES, vector),
+        {"problem": PROBLEM, "X": DATA["X"], "y": (CLASSES, numbers_or_words),
         "classes": (3, partial(whole, least=3, optional=True))}, trains=True, rtol=1e-3, others=("options",)),
     "best_penalty": Entry(lambda **a: jb.best_penalty(**a).error,
         {"problem": (BINARY, only(jb.Problem, LOGISTIC, L2, jb.Problem(L2, LOGISTIC))), **DATA, **VALIDATION,
@@ -239,8 +274,14 @@ TRAINED = {
         trains=True, rtol=1e-3),
     "OneVsRest.scores": Entry(lambda **a: several()[1].scores(**a), TEST, trains=True, rtol=1e-3),
     "OneVsRest.labels": Entry(lambda **a: several()[1].labels(**a), TEST, trains=True, rtol=1e-3),
+    "OneVsRest.encode_labels": Entry(lambda **a: several()[1].encode_labels(**a),
+        {"labels": (CLASSES[:4], own_labels)}, trains=True),
+    "OneVsRest.decode_labels": Entry(lambda **a: several()[1].decode_labels(**a).astype(float),
+        {"labels": (CLASSES[:4], own_labels)}, trains=True),
     "OneVsRest.refit": Entry(lambda **a: several()[1].refit(**a, tol=0.5), {"change": CHANGE_ONLY}, trains=True,
         rtol=1e-3, others=("options",)),
+    "OneVsRestBounds.w": Entry(lambda **a: jb.bound(several()[1], jb.remove_rows([0])).w(**a),
+        {"j": (np.array([0, 3]), partial(index, size=D, lookup=True))}, trains=True, rtol=1e-3),
     "OneVsRestBounds.scores": Entry(lambda **a: jb.bound(several()[1], jb.remove_rows([0])).scores(**a), TEST,
         trains=True, rtol=1e-3),
     "OneVsRestBounds.labels": Entry(lambda **a: jb.bound(several()[1], jb.remove_rows([0])).labels(**a), TEST,
@@ -251,6 +292,10 @@ TRAINED = {
         trains=True, rtol=1e-3),
     "MultinomialModel.scores": Entry(lambda **a: several()[0].scores(**a), TEST, trains=True, rtol=1e-3),
     "MultinomialModel.labels": Entry(lambda **a: several()[0].labels(**a), TEST, trains=True, rtol=1e-3),
+    "MultinomialModel.encode_labels": Entry(lambda **a: several()[0].encode_labels(**a),
+        {"labels": (CLASSES[:4], own_labels)}, trains=True),
+    "MultinomialModel.decode_labels": Entry(lambda **a: several()[0].decode_labels(**a).astype(float),
+        {"labels": (CLASSES[:4], own_labels)}, trains=True),
     "MultinomialModel.refit": Entry(lambda **a: several()[0].refit(**a, tol=0.5), {"change": CHANGE_ONLY}, trains=True,
         rtol=1e-3, others=("options",)),
     "MultinomialBounds.scores": Entry(lambda **a: jb.bound(several()[0], jb.remove_rows([0])).scores(**a), TEST,

@@ -317,6 +317,9 @@ OVR = jb.Problem(jb.losses.logistic(), jb.penalties.l2(0.1))
         (lambda: jb.fit(SHIFTED, np.eye(3), [0, 1, 2]), ValueError, "column of ones"),
         (lambda: jb.fit_one_vs_rest(OVR, np.eye(3), [0, 0, 0]), ValueError, "at least 2 classes"),
         (lambda: jb.fit_one_vs_rest(OVR, np.eye(3), [0, 1, 5], classes=3), ValueError, r"y\[2\] = 5.0"),
+        (lambda: jb.fit_one_vs_rest(OVR, np.eye(3), ["a", "b", "a"], classes=3), ValueError, "y holds 2 .* words"),
+        (lambda: jb.fit_one_vs_rest(OVR, np.eye(3), ["a", "a", "a"]), ValueError, "at least 2 classes"),
+        (lambda: jb.fit_one_vs_rest(OVR, np.eye(3), "abc"), TypeError, "dtype <U3"),
         (lambda: jb.fit_one_vs_rest(SOFTMAX, np.eye(3), [0, 1, 2]), ValueError, "margin loss, and softmax"),
     ],
 )  # fmt: skip
@@ -389,6 +392,15 @@ def test_one_vs_rest(intercept):
     assert (labels >= 0).mean() > 0.9
     with pytest.raises(ValueError, match=r"y_new\[0\] = 3.0 is not one of the 3 classes"):
         jb.bound(model, jb.set_targets([1], [3]))
+    words = np.array(["dog", "ant", "cow"])  # numbered as np.unique orders them
+    named = jb.fit_one_vs_rest(problem, X, words[y], tol=1e-10)
+    place = [1, 2, 0]  # ant, cow, dog
+    assert named.classes_ == ("ant", "cow", "dog") and np.array_equal(named.w, np.asarray(model.w)[place])
+    change = jb.combine(jb.set_rows([0], X_new, ["cow"]), jb.set_targets([4], "dog"), jb.remove_rows([7]))
+    np.testing.assert_array_equal(jb.bound(named, change).w().upper, jb.bound(model, jb.combine(
+        jb.set_rows([0], X_new, [2]), jb.set_targets([4], [0]), jb.remove_rows([7]))).w().upper[place])  # fmt: skip
+    assert np.array_equal(named.decode_labels(named.labels(X_test)), words[model.labels(X_test)])
+    assert jb.refit(named, jb.remove_rows([7]), max_steps=0, tol=1.0).classes_ == named.classes_
 
 
 @pytest.mark.slow

@@ -1,5 +1,7 @@
 """Losses of the user: a kink where the dual is no derivative, and functions that hold tracers."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,6 +9,7 @@ import oracle
 import pytest
 
 import jaxbounds as jb
+from jaxbounds.logistic import Logistic
 
 
 def kinked(m):
@@ -68,3 +71,43 @@ def tilted(s, y):
 def test_newton_steps_that_go_in_circles_are_bisected():
     """The dual step of this loss once ended 5.75 away from its root."""
     jb.testing.check_loss(jb.losses.from_score(tilted, smoothness=3.0))
+
+
+BODIES = {
+    "NumPy": lambda m: np.log1p(np.exp(-m)), "math": lambda m: math.exp(-m), "float": lambda m: float(m) ** 2,
+    "if": lambda m: 1.0 - m if m < 1.0 else 0.0 * m, "max": lambda m: max(0.0, 1.0 - m),
+    "index": lambda m: jnp.ones(3)[range(3)[m.astype(int)]],
+}  # fmt: skip
+MADE = {
+    "phi": jb.losses.from_margin,
+    "ell": lambda fn: jb.losses.from_score(lambda s, y: fn(s - y)),
+    "derivative": lambda fn: jb.losses.from_margin(kinked, derivative=fn),
+    "second": lambda fn: jb.penalties.from_function(lambda w: w**2, second=fn),
+    "conjugate": lambda fn: jb.losses.from_margin(kinked, conjugate=fn),
+    "curvature_range": lambda fn: jb.losses.from_margin(kinked, curvature_range=lambda lo, hi: (0, fn(hi))),
+    "psi_j": jb.penalties.from_function,
+}
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_functions_that_jax_cannot_trace_are_refused_by_name(name):
+    for body in BODIES.values():
+        with pytest.raises(TypeError, match=f"^{name} must be written with jax.numpy.* jnp.where"):
+            MADE[name](body)
+    MADE[name](jnp.exp)  # nothing else is refused
+
+
+def test_solvers_and_losses_that_jax_cannot_trace_are_refused_by_name():
+    optax = pytest.importorskip("optax")
+    problem, X, y = jb.Problem(jb.losses.logistic(), jb.penalties.l2(0.1)), np.eye(4), np.array([1, -1, 1, -1])
+    numpy_only = optax.GradientTransformation(lambda w: (), lambda grad, state, w=None: (-0.1 * np.sign(grad), state))
+    with pytest.raises(TypeError, match="^solver: what Optax calls must be written with jax.numpy"):
+        jb.fit(problem, X, y, solver=jb.solvers.Optax(numpy_only))
+
+    class Own(Logistic):
+        def value(self, q, y):
+            return np.asarray(q) ** 2
+
+    assert Own().value(2.0, 1.0) == 4.0  # NumPy serves where nothing is traced
+    with pytest.raises(TypeError, match="^Own.value must be written with jax.numpy"):
+        jax.jit(lambda q: Own().value(q, q))(2.0)

@@ -160,17 +160,17 @@ def _kept(estimator: Any, problem: Problem, matrix: Matrix, w, y, weight) -> Mod
 
 def _reading(models: list[Any], steps, width: int, constant, names, classes) -> Any:
     """The model, or OneVsRest of several, that reads rows and changes as the estimator's user writes them."""
-    several = len(models) > 1  # and then their labels are only known to all of them together
-    if classes is not None and (several or getattr(models[0].problem.loss, "classification", True)):
-        classes = kept_classes(classes, several or isinstance(models[0], ClassModel))
-    elif classes is not None:  # the loss would take any number for a target
-        classes = tuple(np.asarray(classes).tolist())
-    own, inputs = None if several else classes, None
+    several = len(models) > 1
+    numbered = several or isinstance(models[0], ClassModel)
+    kept = None if classes is None else kept_classes(classes, numbered)
+    if classes is not None and kept is None and not (numbered or models[0].problem.loss.classification):
+        kept = -1, 1  # a squared loss would take any number for a target
+    own, inputs = None if several else kept, None  # one of several models does not know the others' classes
     if steps or constant is not None or names is not None or own is not None:
         inputs = put(Inputs(tuple(vector for _, vector in steps), tuple(name for name, _ in steps), width, constant,
                             None if names is None else tuple(map(str, names)), own))  # fmt: skip
     models = [replace(model, inputs=inputs) for model in models]
-    return OneVsRest(tuple(models), classes) if several else models[0]
+    return OneVsRest(tuple(models), kept) if several else models[0]
 
 
 def _of_softmax(estimator: Any, whole: Any, first, X, y, sample_weight) -> Any:

@@ -1,0 +1,156 @@
+"""Labels in the estimator's own classes, a penalised intercept by its name, and what tables say of such models."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip("sklearn")
+from sklearn.linear_model import LogisticRegression, Ridge, RidgeClassifier
+from sklearn.svm import LinearSVC
+
+import jaxbounds as jb
+from jaxbounds.described_models import bound_status
+
+N, D = 24, 3
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(N, D))
+SIGNS = np.where(X[:, 0] + 0.5 * RNG.normal(size=N) > 0, 1, -1)
+NUMBERS = np.argmax(X + 0.3 * RNG.normal(size=(N, D)), axis=1)
+TEST = np.vstack([X[:6], np.zeros((1, D))])
+
+
+def two(classes):
+    """(y, the model of a RidgeClassifier on it)."""
+    y = np.array(classes)[(SIGNS + 1) // 2]
+    return y, jb.from_sklearn(RidgeClassifier().fit(X, y), X, y)
+
+
+def three(classes, penalised=True):
+    """(y, the model of a LinearSVC, or of a softmax, on it)."""
+    y = np.array(classes)[NUMBERS]
+    estimator = LinearSVC(C=0.5, dual=True, tol=1e-9, max_iter=1_000_000, random_state=0)
+    if not penalised:
+        estimator = LogisticRegression(fit_intercept=False, tol=1e-8)
+    return y, jb.from_sklearn(estimator.fit(X, y), X, y)
+
+
+def changes(first, second):
+    return [jb.set_targets([0, 3], [second, first]), jb.set_rows([1], X[[2]], [first]), jb.add_rows(X[:1], [second]),
+            jb.combine(jb.remove_rows([5]), jb.set_targets([4], [first]))]  # fmt: skip
+
+
+@pytest.mark.parametrize("classes", [(0, 1), (10, 20), (-1, 0), (0.0, 3.0), ("no", "yes"), (-1, 1)])
+def test_changes_take_the_labels_of_two_classes_as_the_estimator_does(classes):
+    y, model = two(classes)
+    for own, signs in zip(changes(*classes), changes(-1, 1), strict=True):
+        bounds, same = jb.bound(model, own), jb.bound(model, signs)
+        np.testing.assert_array_equal(bounds.scores(TEST).upper, same.scores(TEST).upper)
+        moved, labels, _ = signs.apply(X, SIGNS)
+        truth = RidgeClassifier().fit(moved, np.array(classes)[(labels > 0).astype(int)])
+        scores, interval = truth.decision_function(TEST), bounds.scores(TEST)
+        assert np.all(interval.lower <= scores + 1e-9) and np.all(scores - 1e-9 <= interval.upper)
+        known = model.decode_labels(bounds.labels(TEST))
+        assert all(a is None or a == b for a, b in zip(known, truth.predict(TEST), strict=True))
+    np.testing.assert_allclose(jb.refit(model, own).scores(TEST), scores, atol=1e-6)
+    free = jb.from_sklearn(RidgeClassifier(fit_intercept=False).fit(X, y), X, y)
+    for several in (changes(*classes), [jb.set_targets([k], [classes[0]]) for k in range(3)]):
+        each = jb.bound_each(free, jb.stack(several, free), TEST).scores()
+        for k, own in enumerate(several):
+            np.testing.assert_allclose(each.upper[k], jb.bound(free, own).scores(TEST).upper, rtol=1e-9)
+    assert model.encode_labels(y).tolist() == SIGNS.tolist()
+    assert model.decode_labels([-1, 0, 1]).tolist() == [classes[0], None, classes[1]]
+
+
+def test_numbers_that_could_mean_either_class_stay_targets():
+    y, model = two((1, 2))
+    signs, own = (jb.bound(model, jb.set_targets([0], y)).scores(TEST) for y in ([1], model.encode_labels([2])))
+    np.testing.assert_array_equal(signs.upper, own.upper)
+    with pytest.raises(ValueError, match=r"y_new\[0\] = 2.0 is not .* \[1, 2\]: pass model.encode_labels\(y_new\)"):
+        jb.bound(model, jb.set_targets([0], [2]))
+    y, model = three((1, 2, 3))
+    assert model.encode_labels(y).tolist() == NUMBERS.tolist()
+    with pytest.raises(ValueError, match=r"y_new\[0\] = 3.0 is not .* \[1, 2, 3\]: pass model.encode_labels\(y_new\)"):
+        jb.bound(model, jb.set_targets([0], [3]))
+    for labels in ([7], ["one"], [None], [[1, 2], [3, 4]]):
+        with pytest.raises(ValueError, match=r"labels\[\d\] = .* is not one of the classes \[1, 2, 3\]"):
+            model.encode_labels(labels)
+    for labels in ([3], [-2], [0.5], ["a"]):
+        with pytest.raises(ValueError, match=r"labels\[0\] = .* is not a label of this model; .* \[-1, 0, 1, 2\]"):
+            model.decode_labels(labels)
+    line = jb.from_sklearn(Ridge().fit(X, X[:, 0]), X, X[:, 0])
+    with pytest.raises(ValueError, match="no labels"):
+        line.decode_labels([1])
+
+
+@pytest.mark.parametrize("classes", [("ant", "bee", "cow"), (10, 20, 30), (-1, 5, 7), (0, 1, 5), (0, 1, 2)])
+@pytest.mark.parametrize("kind", ["one against the rest", "softmax"])
+def test_several_classes_are_kept(tmp_path, classes, kind):
+    y, model = three(classes, kind != "softmax")
+    assert model.classes == 3 and model.classes_ == (None if classes == (0, 1, 2) else classes)
+    numbers = jb.bound(model, jb.set_targets([0, 3], [2, 0])).scores(TEST).upper
+    change = jb.set_targets([0, 3], [classes[2], classes[0]])
+    np.testing.assert_array_equal(jb.bound(model, change).scores(TEST).upper, numbers)
+    assert model.decode_labels([[2, -1]]).tolist() == [[classes[2], None]]
+    model.save(tmp_path / "model")
+    loaded = jb.load(tmp_path / "model")
+    assert loaded.classes_ == model.classes_ and loaded.encode_labels(y).tolist() == NUMBERS.tolist()
+    np.testing.assert_array_equal(jb.bound(loaded, change).scores(TEST).upper, numbers)
+    if model.classes_ is not None:
+        assert repr(classes[1]) in repr(model)
+
+
+def test_a_penalised_intercept_has_a_name():
+    y = np.array([0, 1])[(SIGNS + 1) // 2]
+    estimator = LinearSVC(intercept_scaling=2.0, dual=True, tol=1e-8, max_iter=1_000_000, random_state=0).fit(X, y)
+    model = jb.from_sklearn(estimator, X, y)
+    assert model.names == ("0", "1", "2", "intercept") and float(model.intercept) == 0.0
+    assert f"penalised: w[3] * 2 = {estimator.intercept_[0]:.4g}" in repr(model)
+    bounds = jb.bound(model, jb.remove_rows([0]))
+    interval, column = bounds.w("intercept"), bounds.w(3)
+    assert interval.upper == column.upper and np.shape(bounds.w(["intercept"]).lower) == (1,)
+    truth = LinearSVC(intercept_scaling=2.0, dual=True, tol=1e-8, max_iter=1_000_000, random_state=0).fit(X[1:], y[1:])
+    assert interval.lower <= truth.intercept_[0] / 2 + 1e-6 and truth.intercept_[0] / 2 - 1e-6 <= interval.upper
+    gone = jb.bound(model, jb.remove_columns(["intercept"]))
+    assert gone.w("intercept").upper == 0.0
+    with pytest.raises(ValueError, match="j holds names .'age', .* these data have none"):
+        bounds.w("age")
+    free = jb.from_sklearn(RidgeClassifier().fit(X, y), X, y)
+    assert free.names == ("0", "1", "2")
+    with pytest.raises(ValueError, match="these data have none"):
+        jb.bound(free, jb.remove_rows([0])).w("intercept")
+
+
+def test_a_column_of_the_user_may_be_called_intercept():
+    pandas = pytest.importorskip("pandas")
+    names = ["age", "intercept", "fare"]
+    frame, y = pandas.DataFrame(X, columns=names), (SIGNS + 1) // 2
+    model = jb.from_sklearn(LinearSVC(dual=True, random_state=0).fit(frame, y), frame, y)
+    assert model.names == (*names, "(intercept)")
+    bounds = jb.bound(model, jb.remove_columns(["age"]))
+    assert bounds.w("age").upper == 0.0
+    whole = bounds.w()
+    for j, name in enumerate(model.names):
+        assert bounds.w(name).upper == whole.upper[j]
+    np.testing.assert_array_equal(bounds.w(["fare", "age"]).lower, whole.lower[[2, 0]])
+    with pytest.raises(ValueError, match=r"j\[0\] = 'dose' is not a column of the training data; they are \['age', "):
+        bounds.w("dose")
+    free = jb.bound(jb.from_sklearn(RidgeClassifier().fit(frame[["age"]], y), frame[["age"]], y), jb.remove_rows([0]))
+    with pytest.raises(ValueError, match="one that is not penalised is the attribute intercept"):
+        free.w("intercept")
+
+
+def test_tables_say_what_is_known_of_a_fit_and_of_a_bound():
+    y = (SIGNS + 1) // 2
+    whole = jb.from_sklearn(RidgeClassifier().fit(X, y), X, y)
+    assert "CONVERGED: fitted by RidgeClassifier, which did not run out of steps" in repr(whole)
+    assert "All is well" not in repr(whole) and "fitted by" not in repr(jb.refit(whole, jb.remove_rows([0])))
+    with pytest.warns(match="failed to converge"):
+        early = LogisticRegression(C=100.0, max_iter=1).fit(X, y)
+    early = jb.from_sklearn(early, X, y)
+    assert "MAX_STEPS: fitted by LogisticRegression, which used up its max_iter" in repr(early)
+    bounds = jb.bound(whole, jb.remove_rows([0]))
+    assert "CONVERGED: All is well, the bounds are valid and finite." in repr(bounds)
+    empty = jb.bound(early, jb.remove_rows(np.flatnonzero(SIGNS < 0)))
+    assert not np.isfinite(empty.distance.upper) and "VACUOUS: " in repr(empty) and "All is well" not in repr(empty)
+    for upper, said in ((1.0, "All is well"), (np.inf, "intervals of coefficients and scores are infinite")):
+        assert said in bound_status(jb.Status.CONVERGED, "", jb.Interval(0.0, 1.0), jb.Interval(0.0, upper))
+    assert bound_status(jb.Status.INVALID, "said", jb.Interval(0.0, 1.0)) == "said"
