@@ -143,8 +143,9 @@ class Model:
             >>> from sklearn.linear_model import RidgeClassifier
             >>> X, y = np.array([[1.0], [2.0], [-1.0], [-2.0]]), np.array(["yes", "yes", "no", "no"])
             >>> model = jb.from_sklearn(RidgeClassifier().fit(X, y), X, y)
-            >>> model.decode_labels(jb.bound(model, jb.remove_rows([0])).labels([[3.0], [-2.0], [0.0]])).tolist()
-            ['yes', 'no', None]
+            >>> bounds = jb.bound(model, jb.set_targets([0], ["no"]), jb.Curvature())
+            >>> model.decode_labels(bounds.labels([[9.0], [-9.0]])).tolist(), model.decode_labels([0]).tolist()
+            (['yes', 'no'], [None])
         """
         return decode(labels, self._codes(), 0)
 

@@ -400,7 +400,7 @@ def test_one_vs_rest(intercept):
     np.testing.assert_array_equal(jb.bound(named, change).w().upper, jb.bound(model, jb.combine(
         jb.set_rows([0], X_new, [2]), jb.set_targets([4], [0]), jb.remove_rows([7]))).w().upper[place])  # fmt: skip
     assert np.array_equal(named.decode_labels(named.labels(X_test)), words[model.labels(X_test)])
-    assert jb.refit(named, jb.remove_rows([7]), max_steps=0, tol=1.0).classes_ == named.classes_
+    assert jb.refit(named, jb.remove_rows([7]), tol=10.0).classes_ == named.classes_
 
 
 @pytest.mark.slow

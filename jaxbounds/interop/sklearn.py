@@ -9,7 +9,6 @@ import numpy as np
 import scipy.sparse as sp
 
 from jaxbounds.array import put
-from jaxbounds.classes import ClassModel
 from jaxbounds.host import host_matrix
 from jaxbounds.inputs import Inputs
 from jaxbounds.interop.objectives import OBJECTIVES, REASONS, Objective, softmax_problem
@@ -17,7 +16,7 @@ from jaxbounds.interop.scalers import scaling
 from jaxbounds.matrix import Matrix, as_matrix
 from jaxbounds.messages import cut, few
 from jaxbounds.model import Data, Model, best_intercept, remember
-from jaxbounds.multinomial import remember_multinomial
+from jaxbounds.multinomial import MultinomialModel, remember_multinomial
 from jaxbounds.one_vs_rest import OneVsRest
 from jaxbounds.own_labels import kept_classes
 from jaxbounds.problem import Problem, as_sample_weight, as_targets, as_vector, first_bad
@@ -52,13 +51,15 @@ def from_sklearn(estimator: Any, X, y, sample_weight=None) -> Model:
     The estimator's inexactness is the model's gap, so its bounds are valid after a loose fit, but wider (very wide
     after stochastic gradient steps, where `method=jb.Curvature()` helps); so is a parameter or a sample weight that
     differs from those it was fitted with. alpha is -f'(q) at the estimator's scores; for losses with a kink, which
-    leave it open, it comes from a fit of the same problem. `status` is MAX_STEPS if max_iter was used up.
+    leave it open, it comes from a fit of the same problem. `status` is MAX_STEPS if max_iter was used up, else
+    CONVERGED, by the estimator's own tolerance: how exact that is says the gap.
 
     An intercept is not penalised, and the problem has intercept=True; the model's is the best one for the estimator's
     coefficients, which may differ from intercept_ by the estimator's tolerance. LIBLINEAR (LinearSVC, LinearSVR,
     LogisticRegression(solver="liblinear")) does penalise it, like a coefficient: with fit_intercept=True the model has
     a last column of constants, w[-1] = intercept_ / intercept_scaling, which rows given to the model, its changes and
-    its bounds need not carry.
+    its bounds need not carry. `model.names` and `bounds.w("intercept")` call it "intercept"; `model.intercept`, which
+    is what scores add to X w, is 0.
 
     A pipeline that ends in one of these may begin with scalers (StandardScaler, MinMaxScaler, MaxAbsScaler,
     RobustScaler). Its model lives on the scaled data: w is the last step's. But every row that you give (to changes, to
@@ -66,13 +67,15 @@ def from_sklearn(estimator: Any, X, y, sample_weight=None) -> Model:
     the bounds hold for retraining the last step, not for fitting the scaler anew. Added columns are not scaled.
 
     If it was fitted on a data frame, changes may name columns, `jb.set_columns(["age"], ...)`, and frames are read by
-    name. If its classes are text, so may be the new labels of a change; `labels` still answers +1, -1 and 0.
+    name. New labels of a change may be those of `classes_`, words or numbers, unless a number could mean either class,
+    as 1 does for classes 1 and 2 (then it is the target +1): `model.encode_labels(y)` says them beyond doubt. `labels`
+    still answers +1, -1 and 0; `model.decode_labels` turns that into the estimator's classes.
 
     Of more than two classes those that are one against the rest become an `OneVsRest`: LinearSVC, RidgeClassifier,
     SGDClassifier, and OneVsRestClassifier of anything above that has two classes, with or without scalers. Targets and
-    labels are then positions in classes_. LogisticRegression minimises the softmax loss instead, C P(w) with
-    P = sum_i c_i log sum_k exp(s_ik - s_iy) + ||W||^2/(2C): with an L2 penalty and fit_intercept=False it becomes a
-    `MultinomialModel`; with a free intercept no bound is known.
+    labels are then positions in classes_, targets also the classes themselves, as above. LogisticRegression minimises
+    the softmax loss instead, C P(w) with P = sum_i c_i log sum_k exp(s_ik - s_iy) + ||W||^2/(2C): with an L2 penalty
+    and fit_intercept=False it becomes a `MultinomialModel`; with a free intercept no bound is known.
 
     Args:
         estimator: a fitted LogisticRegression, LinearSVC, LinearSVR, Ridge, RidgeClassifier, HuberRegressor, Lasso,
@@ -101,8 +104,9 @@ def from_sklearn(estimator: Any, X, y, sample_weight=None) -> Model:
         >>> model = jb.from_sklearn(estimator, X, y)
         >>> np.array_equal(model.w, estimator.coef_[0]), float(model.problem.penalty.lam)
         (True, 0.5)
-        >>> jb.bound(model, jb.remove_rows([3])).labels(X).tolist()
-        [1, -1, 1, -1]
+        >>> labels = jb.bound(model, jb.set_targets([3], ["yes"]), jb.Curvature()).labels(X)
+        >>> labels.tolist(), model.decode_labels(labels).tolist()
+        ([1, -1, 1, -1], ['yes', 'no', 'yes', 'no'])
 
     Source: Fan et al. 2008 (LIBLINEAR); the objectives in scikit-learn's user guide, versions 1.5 to 1.9.
     """
@@ -160,10 +164,10 @@ def _kept(estimator: Any, problem: Problem, matrix: Matrix, w, y, weight) -> Mod
 
 def _reading(models: list[Any], steps, width: int, constant, names, classes) -> Any:
     """The model, or OneVsRest of several, that reads rows and changes as the estimator's user writes them."""
-    several = len(models) > 1
-    numbered = several or isinstance(models[0], ClassModel)
+    several, first = len(models) > 1, models[0]
+    numbered = several or isinstance(first, MultinomialModel)
     kept = None if classes is None else kept_classes(classes, numbered)
-    if classes is not None and kept is None and not (numbered or models[0].problem.loss.classification):
+    if classes is not None and kept is None and not (numbered or first.problem.loss.classification):
         kept = -1, 1  # a squared loss would take any number for a target
     own, inputs = None if several else kept, None  # one of several models does not know the others' classes
     if steps or constant is not None or names is not None or own is not None:
