@@ -9,8 +9,9 @@ import numpy as np
 from jaxbounds.arguments import as_array, is_real
 from jaxbounds.array import xp
 from jaxbounds.kinds import Change, Combined, check_change
+from jaxbounds.messages import first_bad
 from jaxbounds.own_labels import codes_of, decode, encode, remedy
-from jaxbounds.problem import as_vector, first_bad
+from jaxbounds.problem import as_vector
 from jaxbounds.pytree import is_traced
 
 

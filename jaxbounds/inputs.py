@@ -13,11 +13,13 @@ import scipy.sparse as sp
 
 from jaxbounds.array import on_host, to_host, xp
 from jaxbounds.batches import Flat
+from jaxbounds.classes import each_target
 from jaxbounds.host import HostMatrix, matrix_of
-from jaxbounds.kinds import AddRows, Combined, SetColumns, SetElements, SetRows, added
+from jaxbounds.kinds import AddRows, Change, Combined, SetColumns, SetElements, SetRows, added
 from jaxbounds.matrix import Dense, Matrix, Sparse, as_matrix
 from jaxbounds.messages import few
 from jaxbounds.names import frame_columns, numbered, own_codes, with_targets
+from jaxbounds.own_labels import check_labels
 from jaxbounds.pytree import is_traced, pytree, static
 
 _STEPS = {
@@ -215,6 +217,12 @@ def read(model: Any, change: Any) -> Any:
     more = added(change.parts())[1]
     parts = tuple(inputs.part(part, more) for part in change.parts())
     return parts[0] if len(parts) == 1 else Combined(parts)
+
+
+def read_alone(model: Any, change: Change) -> Change:
+    """`read` of one change on the host, whose targets must be labels where the classes are known."""
+    change, codes = read(model, change), own_codes(model)
+    return change if codes is None else each_target(change, lambda target: check_labels(target, codes))
 
 
 def _inputs_of(model: Any) -> Inputs | None:

@@ -31,3 +31,11 @@ def few(values: Iterable[Any]) -> str:
     if len(listed) <= _FEW:
         return f"[{', '.join(map(brief, listed))}]"
     return f"[{', '.join(map(brief, listed[:_FEW]))}, ...] ({len(listed)} in all)"
+
+
+def first_bad(mask: np.ndarray, array: np.ndarray, name: str, what: str, remedy: str) -> None:
+    """Raise for the first entry that the mask holds."""
+    if mask.any():
+        i = tuple(int(k) for k in np.argwhere(mask)[0])
+        where = f"{name}[{', '.join(map(str, i))}]" if i else name
+        raise ValueError(f"{where} = {cut(str(array[i]))} {what}; {remedy}")

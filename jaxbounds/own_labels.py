@@ -10,7 +10,7 @@ import numpy as np
 
 from jaxbounds.arguments import as_array
 from jaxbounds.array import put, readable, xp
-from jaxbounds.messages import brief, few
+from jaxbounds.messages import brief, few, first_bad
 
 Codes = dict[Any, float]  # the target of each class
 
@@ -50,6 +50,15 @@ def in_targets(target: Any, codes: Codes) -> Any:
 def remedy(classes: tuple | None) -> str:
     """What to do about a target that is none, where the classes are known."""
     return "" if classes is None else f"; the classes are {few(classes)}: pass model.encode_labels(y_new)"
+
+
+def check_labels(target: Any, codes: Codes) -> Any:
+    """The targets of a change on the host, if each is that of a class."""
+    array = np.asarray(target)
+    bad = ~np.isin(array, list(codes.values()))
+    known = few(map(int, codes.values()))
+    first_bad(bad, array, "y_new", "is not a label", f"labels are {known}{remedy(tuple(codes))}")
+    return target
 
 
 def encode(labels: Any, codes: Codes) -> np.ndarray:

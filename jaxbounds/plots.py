@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 
 from jaxbounds.arguments import as_array, as_whole, is_real
-from jaxbounds.messages import brief
-from jaxbounds.problem import first_bad
+from jaxbounds.messages import brief, first_bad
 
 _SHADES = ("#dfeaf5", "#b5d0e8", "#84b1d9", "#5a92c6")
 _LINE = 1.0  # points of a line along the middle, all that is seen of a band of no width

@@ -10,7 +10,7 @@ from jaxbounds.array import is_spread, on_host, put, to_host, xp
 from jaxbounds.host import HostMatrix, matrix_of
 from jaxbounds.losses import Loss
 from jaxbounds.matrix import Matrix
-from jaxbounds.messages import cut
+from jaxbounds.messages import first_bad
 from jaxbounds.penalties import Penalty
 from jaxbounds.pytree import in_float64, is_traced, pytree, static
 from jaxbounds.softmax import Softmax
@@ -213,10 +213,3 @@ def require_all(mask, name, what, remedy):
     """Raise unless the mask, on several devices, holds everywhere."""
     if not bool(mask.all()):
         raise ValueError(f"{name} holds {what}; {remedy}")
-
-
-def first_bad(mask, array, name, what, remedy):
-    if mask.any():
-        i = tuple(int(k) for k in np.argwhere(mask)[0])
-        where = f"{name}[{', '.join(map(str, i))}]" if i else name
-        raise ValueError(f"{where} = {cut(str(array[i]))} {what}; {remedy}")

@@ -1,5 +1,7 @@
 """Labels in the estimator's own classes, a penalised intercept by its name, and what tables say of such models."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -66,6 +68,10 @@ def test_numbers_that_could_mean_either_class_stay_targets():
     np.testing.assert_array_equal(signs.upper, own.upper)
     with pytest.raises(ValueError, match=r"y_new\[0\] = 2.0 is not .* \[1, 2\]: pass model.encode_labels\(y_new\)"):
         jb.bound(model, jb.set_targets([0], [2]))
+    for ask in (partial(jb.refit, model), partial(jb.bound, model), jb.Monitor(model, 9.0).push):
+        for label in (0, 7):  # which a squared loss alone would take for targets
+            with pytest.raises(ValueError, match=rf"y_new\[1\] = {label}.0 is not a label; .*model.encode_labels"):
+                ask(jb.set_targets([0, 1], [-1, label]))
     y, model = three((1, 2, 3))
     assert model.encode_labels(y).tolist() == NUMBERS.tolist()
     with pytest.raises(ValueError, match=r"y_new\[0\] = 3.0 is not .* \[1, 2, 3\]: pass model.encode_labels\(y_new\)"):

@@ -14,12 +14,12 @@ from jaxbounds.inputs import Inputs
 from jaxbounds.interop.objectives import OBJECTIVES, REASONS, Objective, softmax_problem
 from jaxbounds.interop.scalers import scaling
 from jaxbounds.matrix import Matrix, as_matrix
-from jaxbounds.messages import cut, few
+from jaxbounds.messages import cut, few, first_bad
 from jaxbounds.model import Data, Model, best_intercept, remember
 from jaxbounds.multinomial import MultinomialModel, remember_multinomial
 from jaxbounds.one_vs_rest import OneVsRest
 from jaxbounds.own_labels import kept_classes
-from jaxbounds.problem import Problem, as_sample_weight, as_targets, as_vector, first_bad
+from jaxbounds.problem import Problem, as_sample_weight, as_targets, as_vector
 from jaxbounds.pytree import in_float64
 from jaxbounds.solvers.fit import fit
 from jaxbounds.status import Status
