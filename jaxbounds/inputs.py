@@ -210,7 +210,7 @@ def read(model: Any, change: Any) -> Any:
         codes = own_codes(model)
         return replace(change, flat=tuple(inputs.part(with_targets(part, codes)) for part in change.flat))
     change = numbered(model, change)
-    if inputs is None:
+    if inputs is None or not (inputs.steps or inputs.constant is not None):
         return change
     if on_host(inputs, change):
         inputs, change = to_host((inputs, change))

@@ -30,7 +30,8 @@ class Ready:
 
     def __init__(self, model: Model):
         self.host = to_host(model)
-        self._leaves, self._structure = jax.tree.flatten(replace(model, data=None, factor=None, inputs=None))
+        bare = replace(model, data=None, factor=None, inputs=None, source=None)
+        self._leaves, self._structure = jax.tree.flatten(bare)
         self.steady = all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(model))  # nobody can write to it
         self._programs: dict[Hashable, Program] = {}
 

@@ -50,7 +50,8 @@ def scattered(model: Model, change: Change) -> Scattered | None:
     """The elements of a change of single elements, checked; None for any other change, and for other penalties."""
     if type(change) is not SetElements or not isinstance(model.w, np.ndarray):
         return None
-    if model.data is None or model.inputs is not None or not scalar_l2(model.problem.penalty, 0):
+    scaled = model.inputs is not None and model.inputs.steps
+    if model.data is None or scaled or not scalar_l2(model.problem.penalty, 0):
         return None
     n, d, matrix = model.alpha.shape[0], model.w.shape[0], model.data.matrix
     rows, cols, new = (np.asarray(x) for x in (change.rows, change.cols, change.values))
