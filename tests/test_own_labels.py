@@ -11,6 +11,7 @@ from sklearn.svm import LinearSVC
 
 import jaxbounds as jb
 from jaxbounds.described_models import bound_status
+from jaxbounds.what_if import WhatIf
 
 N, D = 24, 3
 RNG = np.random.default_rng(0)
@@ -115,6 +116,11 @@ def test_a_penalised_intercept_has_a_name():
     assert interval.upper == column.upper and np.shape(bounds.w(["intercept"]).lower) == (1,)
     truth = LinearSVC(intercept_scaling=2.0, dual=True, tol=1e-8, max_iter=1_000_000, random_state=0).fit(X[1:], y[1:])
     assert interval.lower <= truth.intercept_[0] / 2 + 1e-6 and truth.intercept_[0] / 2 - 1e-6 <= interval.upper
+    pytest.importorskip("matplotlib")
+    from matplotlib.figure import Figure
+
+    axes = WhatIf((bounds,)).plot_coefficients(Figure().subplots())
+    assert [tick.get_text() for tick in axes.get_yticklabels()] == ["0", "1", "2", "intercept"]
     gone = jb.bound(model, jb.remove_columns(["intercept"]))
     assert gone.w("intercept").upper == 0.0
     with pytest.raises(ValueError, match="j holds names .'age', .* these data have none"):

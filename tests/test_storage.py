@@ -130,6 +130,19 @@ def multinomial(X=None, K=3):
         return remember_multinomial(problem, data, w)
 
 
+def forged(many, classes=None, source=None):
+    """(content, arrays) of a file of OneVsRest with these, or without them."""
+    arrays = {}
+    content: dict = {"models": storage._shared(storage.whole(many).models, arrays)}
+    if classes is not None:
+        content["classes"] = {"tuple": classes}
+    for node in content["models"]:
+        del node["fields"]["source"]
+        if source is not None:
+            node["fields"]["source"] = source
+    return content, arrays
+
+
 @pytest.mark.parametrize("X", [None, np.float32, sp.csr_array], ids=["dense", "float32", "sparse"])
 def test_models_of_several_classes_come_back(tmp_path, X):
     X = None if X is None else X(np.random.default_rng(3).normal(size=(N, D)) * (np.arange(D) > 1))
@@ -152,6 +165,10 @@ def test_models_of_several_classes_come_back(tmp_path, X):
     same(jb.load(path), many.without_data())
     with pytest.raises(ValueError, match="need its training data"):
         soft.save(path, data=False)
+    assert storage._read(*forged(many), None).classes_ is None  # as files without classes and source are
+    for classes, source in ((["a", "b"], None), (["a", "b", "b"], None), (["a", "b", 3 * [1]], None), (None, 1)):
+        with pytest.raises((ValueError, TypeError), match="not 3 different|source is no text|unknown to"):
+            storage._read(*forged(many, classes, source), None)
     read = replace(soft, inputs=Inputs((), (), D, names=tuple("abcde"), classes=("x", "y", "z")))
     read.save(tmp_path / "read")
     same(jb.load(tmp_path / "read"), read)
