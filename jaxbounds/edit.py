@@ -15,7 +15,7 @@ from jaxbounds import kinds as ch
 from jaxbounds.array import on_host, scatter_add, scatter_set, segment_sum, xp
 from jaxbounds.batches import Flat
 from jaxbounds.draft import Draft, collect, entries, nonzero
-from jaxbounds.inputs import read
+from jaxbounds.inputs import read_any
 from jaxbounds.matrix import Dense
 from jaxbounds.model import Model
 from jaxbounds.penalties import Penalty
@@ -170,7 +170,7 @@ def prepare(model: Model, change: ch.Change | Flat, whole: bool = False) -> Edit
     A `Flat` of many changes gives one edit of all, each with its flag. `whole` also lists the whole rows and columns
     of single elements.
     """
-    change = read(model, change)
+    change = read_any(model, change)
     if isinstance(change, Flat):
         return _prepare_flat(model, change, whole)
     host = on_host(model, change)

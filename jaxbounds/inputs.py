@@ -201,7 +201,7 @@ def _dense(matrix: Any) -> Any:
     return Dense(matrix.to_dense())
 
 
-def read(model: Any, change: Any) -> Any:
+def read_any(model: Any, change: Any) -> Any:
     """A change as its user wrote it, in the numbers and units of the model's own data."""
     inputs = _inputs_of(model)
     if isinstance(change, Flat):
@@ -219,9 +219,9 @@ def read(model: Any, change: Any) -> Any:
     return parts[0] if len(parts) == 1 else Combined(parts)
 
 
-def read_alone(model: Any, change: Change) -> Change:
-    """`read` of one change on the host, whose targets must be labels where the classes are known."""
-    change, codes = read(model, change), own_codes(model)
+def read(model: Any, change: Change) -> Change:
+    """`read_any` of one change on the host, whose targets must be labels where the classes are known."""
+    change, codes = read_any(model, change), own_codes(model)
     return change if codes is None else each_target(change, lambda target: check_labels(target, codes))
 
 

@@ -33,7 +33,7 @@ def few(values: Iterable[Any]) -> str:
     return f"[{', '.join(map(brief, listed[:_FEW]))}, ...] ({len(listed)} in all)"
 
 
-def first_bad(mask: np.ndarray, array: np.ndarray, name: str, what: str, remedy: str) -> None:
+def first_bad(mask: Any, array: Any, name: str, what: str, remedy: str) -> None:
     """Raise for the first entry that the mask holds."""
     if mask.any():
         i = tuple(int(k) for k in np.argwhere(mask)[0])

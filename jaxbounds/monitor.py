@@ -18,7 +18,7 @@ from jaxbounds.certificates import Cached, Curvature, Method, Pass
 from jaxbounds.changes import set_penalty
 from jaxbounds.classes import not_a_model
 from jaxbounds.display import shown
-from jaxbounds.inputs import Inputs, read_alone
+from jaxbounds.inputs import Inputs, read
 from jaxbounds.kinds import AddColumns, Change, check_change
 from jaxbounds.messages import brief
 from jaxbounds.model import Model
@@ -191,7 +191,7 @@ class Monitor:
         check_change(change)
         if is_traced(change):
             raise TypeError("push runs on the host; call it outside jit, vmap and grad")
-        return put(read_alone(self, change))
+        return put(read(self, change))
 
     def _plan(self, change: Change) -> Plan:
         if self._watch.X is not None and any(isinstance(part, AddColumns) for part in change.parts()):

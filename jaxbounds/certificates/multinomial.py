@@ -24,7 +24,7 @@ from jaxbounds.certificates.newton_pass import Pass
 from jaxbounds.certificates.renewed import new_matrix
 from jaxbounds.classes import check_targets, is_class
 from jaxbounds.edit import Edit, prepare
-from jaxbounds.inputs import read
+from jaxbounds.inputs import read_any
 from jaxbounds.kinds import Change, SetPenalty
 from jaxbounds.model import Data, score_pad
 from jaxbounds.multinomial import (
@@ -80,7 +80,7 @@ def bound_multinomial(model: MultinomialModel, change: Change, method: Any = Non
         raise ValueError(f"method: softmax has the methods Cached() and Pass() only, got {type(method).__name__}")
     method.check(model.problem)
     if isinstance(change, Change):
-        change = read(model, change)
+        change = read_any(model, change)
     check_targets(change, model)
     for part in change.parts():
         if isinstance(part, SetPenalty):

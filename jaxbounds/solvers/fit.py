@@ -16,7 +16,7 @@ from jaxbounds.arguments import as_positive, as_whole, check_callback
 from jaxbounds.array import carry, everywhere, is_spread, on_host, put, to_host
 from jaxbounds.classes import ClassModel, not_a_model
 from jaxbounds.edit import bucket, prepare
-from jaxbounds.inputs import read_alone
+from jaxbounds.inputs import read
 from jaxbounds.kinds import Change, check_change
 from jaxbounds.matrix import Dense, Matrix, as_matrix, one_way
 from jaxbounds.model import Data, Model, best_intercept, remember
@@ -179,7 +179,7 @@ def refit(model: Model, change: Change, **options) -> Model:
                         "call it outside, or fit on the new data")  # fmt: skip
     if model.data is None:
         raise ValueError("refit needs the data, and this model was stored without it; use change.apply and fit instead")
-    data, inputs, change = model.data, model.inputs, read_alone(model, change)
+    data, inputs, change = model.data, model.inputs, read(model, change)
     model = dataclasses.replace(model, inputs=None)
     edit = prepare(model, change)
     X, y, weight = change.apply(data.matrix, np.asarray(data.target), np.asarray(data.weight))
