@@ -123,7 +123,7 @@ class Reader:
                 return self._given(node)
             case {"class": str(name), "fields": dict(fields)} if name in (known := _classes()):
                 wanted = {f.name for f in dataclasses.fields(known[name])}
-                later = {"source", "one_way"} & wanted  # files of earlier versions have none, and their defaults are theirs
+                later = {"source", "one_way"} & wanted  # earlier files have the defaults
                 if set(fields) | later != wanted:
                     odd = sorted(set(fields) ^ wanted)
                     raise ValueError(f"its {name} differs from this version's in {', '.join(odd)}")
