@@ -347,6 +347,33 @@ def test_unusable_sources_are_refused(name, tmp_path):
         jb.RowBlocks(make(tmp_path))
 
 
+def test_data_that_change_later_are_noticed(tmp_path):
+    """Files that are written to (a shorter one would end the process), and loaders that shuffle."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 3))
+    (tmp_path / "csr").mkdir()
+    for source, damage in (
+        (npy(tmp_path, X), lambda path: os.truncate(path, 400)),
+        (npz(tmp_path, X), lambda path: os.utime(path, ns=(0, 10**9))),
+        (three_arrays(tmp_path / "csr", X), lambda path: os.utime(path / "indices.npy", ns=(0, 10**9))),
+    ):
+        blocks = jb.RowBlocks(source, columns=3)
+        moved = f"{source}.moved"
+        os.rename(source, moved)  # what is mapped stays what it was
+        blocks.matvec(np.ones(3))
+        os.rename(moved, source)
+        damage(source)
+        for read in (lambda: blocks.matvec(np.ones(3)), lambda: blocks.rows(np.array([39]))):  # noqa: B023
+            with pytest.raises(RuntimeError, match="have changed since they were checked.*was written to"):
+                read()
+    for kind in (np.asarray, sp.csr_array):
+        blocks = jb.RowBlocks(lambda: (kind(X[part]) for part in np.split(rng.permutation(40), 2)))  # noqa: B023
+        with pytest.raises(RuntimeError, match="other rows at first"):
+            blocks.matvec(np.ones(3))
+        with pytest.raises(RuntimeError, match="other rows at first"):
+            blocks.take(np.array([1]))
+
+
 def test_damaged_files_are_refused_before_a_product_trusts_them(tmp_path):
     folder = three_arrays(tmp_path, np.eye(4))
     with pytest.raises(ValueError, match="hold columns 0 to 3"):
