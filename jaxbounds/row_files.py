@@ -12,6 +12,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import scipy.sparse as sp
 
+from jaxbounds.arguments import as_array
+
 Block: TypeAlias = Any  # an ndarray or a csr_array
 
 _DENSE, _SPARSE = 1 << 18, 1 << 20  # entries of a piece
@@ -218,7 +220,7 @@ def rows_in(block: Any, files: Unchanged | None = None) -> DenseRows | SparseRow
     if sp.issparse(block):
         csr: Any = block.tocsr()
         return SparseRows(csr.data, csr.indices, csr.indptr, csr.shape[1])
-    values = np.asarray(block)
+    values = as_array(block, "a block")
     if values.ndim != 2:
         raise ValueError(f"each block must be a two-dimensional array or scipy.sparse, got shape {values.shape}")
     return DenseRows(values, files)
@@ -228,7 +230,7 @@ def open_rows(source: Any, columns: int | None) -> list:
     """The sources of what a user passes to `RowBlocks`."""
     if isinstance(source, str | os.PathLike):
         return [_open_file(os.fspath(source), columns)]
-    if sp.issparse(source) or isinstance(source, np.ndarray):
+    if sp.issparse(source) or hasattr(source, "__array__"):
         return [rows_in(source)]
     if isinstance(source, list | tuple) and source:
         return [part for block in source for part in open_rows(block, columns)]
