@@ -13,10 +13,26 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbounds.array import are_plain, uses_jax, xp
-from jaxbounds.pytree import in_float64
+from jaxbounds.pytree import in_float64, is_traced
 from jaxbounds.rounding import U
 from jaxbounds.secant import reach, usable
 from jaxbounds.traceable import UNTRACEABLE, not_jax
+
+LAM_RANGE = (1e-260, 1e260)  # of strong convexity: beyond it the metric of lam is not one of float64 numbers
+
+
+def check_strength(name: str, value) -> None:
+    """Raise on a strong convexity beyond `LAM_RANGE`; tracers are not looked at, see `Penalty.in_range`."""
+    if is_traced(value):
+        return
+    numbers = np.ravel(np.asarray(value, np.float64))
+    bad = np.flatnonzero((numbers < LAM_RANGE[0]) | (numbers > LAM_RANGE[1]))
+    if bad.size:
+        where = f"{name}[{bad[0]}]" if np.ndim(value) else name
+        raise ValueError(
+            f"{where} = {numbers[bad[0]]:g} is not allowed: beside it squares of float64 numbers vanish or overflow, "
+            f"and no bound would hold; choose values from {LAM_RANGE[0]:g} to {LAM_RANGE[1]:g}, and rescale X"
+        )
 
 
 def _holds_jax(self) -> bool:
@@ -248,7 +264,7 @@ class Penalty(abc.ABC):
     def in_range(self) -> Any:
         """Whether the parameters are what the constructor asks for: under vmap and jit it could not look."""
         strong = self.strong_convexity
-        return xp.asarray(True) if strong is None else (strong > 0) & (strong < xp.inf)
+        return xp.asarray(True) if strong is None else (strong >= LAM_RANGE[0]) & (strong <= LAM_RANGE[1])
 
     def level(self, value) -> jax.Array | None:
         """The largest |w_j| with psi_j(w_j) <= value, rounded up, or None if unknown."""

@@ -335,6 +335,8 @@ def as_matrix(X: Any, name: str = "X") -> Matrix:
         >>> matrix.shape, matrix.nnz, str(matrix.dtype)
         ((2, 2), 2, 'float64')
     """
+    if isinstance(X, RowBlocks):
+        X.check_files()  # before a compiled program reads them, whose errors are jax's
     if isinstance(X, (Dense, Sparse, RowBlocks)):
         return X
     if type(X).__module__.startswith("jax.experimental.sparse"):

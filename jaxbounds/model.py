@@ -19,6 +19,7 @@ from jaxbounds.problem import Problem, dual_vector
 from jaxbounds.pytree import in_float64, pytree, static
 from jaxbounds.rounding import TINY, U, dot_error, down, growth, up
 from jaxbounds.row_blocks import RowBlocks
+from jaxbounds.status import Status
 
 _LARGE = 1 << 22  # entries of sparse data whose memory is computed block by block
 
@@ -380,12 +381,20 @@ def _read_often(matrix: Any) -> Any:
     return RowBlocks(matrix.values) if large else matrix
 
 
+def certain(penalty: Penalty, w, status):
+    """(w, status), or (NaN, INVALID) for a penalty out of its range, which only tracers can be: then no bound holds."""
+    fine = penalty.in_range().all()
+    invalid = xp.asarray(Status.INVALID, dtype=xp.int32)
+    return xp.where(fine, w, xp.nan), xp.where(fine, xp.asarray(status, dtype=xp.int32), invalid)
+
+
 def remember(problem: Problem, data: Data, w, alpha, ref=None, status=0, n_steps=0, b=None) -> Model:
     """The model of a pair (w, alpha): any w and any feasible alpha give valid bounds; b is the best one for w.
 
     Losses that define alpha by `ref` take it at ref, by default at the scores of w, whatever `alpha` was given.
     """
     unit, terms = problem.unit(data.matrix.shape[0]), _score_terms(problem, data.matrix)
+    w, status = certain(problem.penalty, w, status)
     b = best_intercept(problem, data, w) if b is None else b
     memory, on, here, at, intercept = _memory_jit, problem, data, w, b
     if on_host(problem, data, w, alpha, b):
@@ -396,7 +405,8 @@ def remember(problem: Problem, data: Data, w, alpha, ref=None, status=0, n_steps
         if on.loss.defined_by_ref and on.loss.smoothness is not None:  # alpha must be the one that ref defines
             alpha = on.loss.dual(ref, here.target)
     alpha = feasible(on, here, alpha, unit)
-    rows, columns, totals, gap, primal = memory(on, here, at, intercept, alpha, ref, unit)
+    with np.errstate(all="ignore"):  # as in jax
+        rows, columns, totals, gap, primal = memory(on, here, at, intercept, alpha, ref, unit)
     status, n_steps = xp.asarray(status, dtype=xp.int32), xp.asarray(n_steps, dtype=xp.int32)
     return put(
         Model(problem, w, b, alpha, ref, gap, primal, status, n_steps, rows, columns, totals, data, row_terms=terms)

@@ -15,7 +15,7 @@ from jaxbounds.inputs import read, rows_of
 from jaxbounds.kinds import Change
 from jaxbounds.matrix import Matrix, as_matrix
 from jaxbounds.messages import brief
-from jaxbounds.model import Data, lam_of, score_pad, spectral_bound
+from jaxbounds.model import Data, certain, lam_of, score_pad, spectral_bound
 from jaxbounds.problem import Problem, as_sample_weight
 from jaxbounds.pytree import in_float64, is_traced, pytree, static
 from jaxbounds.rounding import TINY, U, growth, norm_up, up
@@ -200,6 +200,7 @@ _memory_jit = jax.jit(_memory)
 
 def remember_multinomial(problem: Problem, data: Data, w, status=0, n_steps=0) -> MultinomialModel:
     """The model of any coefficients w (K, d)."""
+    w, status = certain(problem.penalty, w, status)
     counts = xp.asarray(status, dtype=xp.int32), xp.asarray(n_steps, dtype=xp.int32)
     if not on_host(problem, data, w):
         return _memory_jit(problem, data, w, *counts)

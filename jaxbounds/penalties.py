@@ -12,7 +12,7 @@ import numpy as np
 from jaxbounds.array import xp
 from jaxbounds.conjugate import log1p as accurate_log1p
 from jaxbounds.conjugate import newton_root, parameter, power, soft
-from jaxbounds.interfaces import Penalty
+from jaxbounds.interfaces import LAM_RANGE, Penalty, check_strength
 from jaxbounds.pytree import is_traced, pytree
 from jaxbounds.rounding import U
 from jaxbounds.user_functions import from_function
@@ -27,9 +27,6 @@ _INSTEAD = {
 }
 
 
-_RANGE = (1e-260, 1e260)  # of lam: beyond it the metric of lam is not one of float64 numbers
-
-
 def _penalised(name: str, value, instead: str = "l2") -> Any:
     """A parameter that must be positive in every column: a coefficient without penalty has no ball."""
     if not is_traced(value) and np.ndim(value) == 1 and np.asarray(value).dtype.kind in "iuf":
@@ -41,15 +38,8 @@ def _penalised(name: str, value, instead: str = "l2") -> Any:
                 "Problem(intercept=True) without that column)"
             )
     checked = parameter(name, value, max_ndim=1)
-    if name == "lam" and not is_traced(value):
-        numbers = np.ravel(np.asarray(value, np.float64))
-        bad = np.flatnonzero((numbers < _RANGE[0]) | (numbers > _RANGE[1]))
-        if bad.size:
-            where = f"{name}[{bad[0]}]" if np.ndim(value) else name
-            raise ValueError(
-                f"{where} = {numbers[bad[0]]:g} is not allowed: beside it squares of float64 numbers vanish or "
-                f"overflow, and no bound would hold; choose values from {_RANGE[0]:g} to {_RANGE[1]:g}, and rescale X"
-            )
+    if name == "lam":
+        check_strength(name, value)
     return checked
 
 
@@ -220,7 +210,7 @@ class LQ(Penalty):
     smooth = True
 
     def in_range(self):
-        return (self.lam > 0) & (self.lam < xp.inf) & (self.q > 1) & (self.q < xp.inf)
+        return (self.lam >= LAM_RANGE[0]) & (self.lam <= LAM_RANGE[1]) & (self.q > 1) & (self.q < xp.inf)
 
     def _error(self, v):
         """Relative rounding error of u."""

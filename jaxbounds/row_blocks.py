@@ -15,7 +15,7 @@ from jaxbounds.block_product import block_product
 from jaxbounds.callbacks import inside_trace, on_the_host
 from jaxbounds.chunks import grid
 from jaxbounds.pytree import is_traced
-from jaxbounds.row_files import Block, Changed, csr_block, open_rows, stacked
+from jaxbounds.row_files import CHANGED, Block, Changed, DenseRows, SparseRows, csr_block, open_rows, stacked
 from jaxbounds.storable import check_shape, dtype_for, not_finite
 
 _ON_NUMPY: dict[Any, Callable] = {jnp.abs: np.abs, jnp.square: np.square}  # a callback must not call jax
@@ -52,7 +52,8 @@ class RowBlocks:
         TypeError: an iterator that can be read only once, or data that are not real numbers.
         ValueError: blocks of different widths, an entry that is not finite, a row that holds a column twice, a file
             that cannot be mapped.
-        RuntimeError: later, if the data turn out to have changed.
+        RuntimeError: later, if files were written to, an iterable begins otherwise (a loader that shuffles), or blocks
+            have other sizes.
 
     Example:
         >>> import os, tempfile, numpy as np, jaxbounds as jb
@@ -131,7 +132,13 @@ class RowBlocks:
                 k += 1
                 yield block
         if k < len(self._counts):
-            raise RuntimeError("the data of RowBlocks have changed since they were checked; make the RowBlocks anew")
+            raise RuntimeError(CHANGED)
+
+    def check_files(self) -> None:
+        """RuntimeError if a file that is mapped was written to."""
+        for part in self._parts:
+            if isinstance(part, DenseRows | SparseRows):
+                part.files.check()
 
     def take(self, rows: np.ndarray) -> Block:
         """The rows with these numbers, as stored."""
@@ -307,7 +314,8 @@ def _check_block(block: Block, first: int) -> None:
         bad = block.indices[(block.indices < 0) | (block.indices >= block.shape[1])][0]
         raise ValueError(f"the CSR data hold column {bad}; they run from 0 to {block.shape[1] - 1}")
     values = block.data if sp.issparse(block) else block
-    finite = np.isfinite(values)
+    with np.errstate(over="ignore"):  # as they are computed with: what is beyond float64 is infinite there
+        finite = np.isfinite(values.astype(dtype_for(values.dtype, "X"), copy=False))
     if not finite.all():
         place = np.unravel_index(int(np.argmin(finite)), values.shape)
         row, col, value = int(place[0]), int(place[-1]), values[place]

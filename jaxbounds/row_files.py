@@ -5,11 +5,14 @@ Each source has ``pieces()``, its rows in order in blocks of bounded size (ndarr
 
 import os
 import zipfile
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
+
+from jaxbounds.arguments import as_array
 
 Block: TypeAlias = Any  # an ndarray or a csr_array
 
@@ -17,22 +20,52 @@ _DENSE, _SPARSE = 1 << 18, 1 << 20  # entries of a piece
 _PER_COLUMN = 4  # at least so many for each column: a product with sparse data writes all columns once a piece
 
 
+CHANGED = "the data of RowBlocks have changed since they were checked; make the RowBlocks anew"
+
+
+class Unchanged:
+    """The files that are mapped, as they were when they were opened: a shorter one would end the process.
+
+    A file that was renamed, deleted or replaced as a whole is still what is mapped, and does not count.
+    """
+
+    def __init__(self, *paths: str):
+        self.seen = {path: _stamp(path) for path in paths}
+
+    def check(self) -> None:
+        """Raise RuntimeError if one was written to."""
+        for path, (file, *stamp) in self.seen.items():
+            try:
+                now, *other = _stamp(path)
+            except OSError:
+                continue
+            if now == file and other != stamp:
+                raise RuntimeError(f"{CHANGED} ({path} was written to)")
+
+
+def _stamp(path: str) -> tuple[Any, int, int]:
+    found = os.stat(path)
+    return (found.st_dev, found.st_ino), found.st_size, found.st_mtime_ns
+
+
 class DenseRows:
     """The rows of an array, which may be a memory map."""
 
     sparse = False
 
-    def __init__(self, values: np.ndarray):
-        self.values = values
+    def __init__(self, values: np.ndarray, files: Unchanged | None = None):
+        self.values, self.files = values, files or Unchanged()
 
     def pieces(self) -> Iterator[Block]:
         """Blocks of rows."""
+        self.files.check()
         size = max(1, _DENSE // max(1, self.values.shape[1]))
         for start in range(0, self.values.shape[0], size):
             yield _aligned(self.values[start : start + size])
 
     def take(self, rows: np.ndarray) -> Block:
         """The rows with these numbers."""
+        self.files.check()
         return np.asarray(self.values[rows])
 
 
@@ -41,10 +74,12 @@ class SparseRows:
 
     sparse = True
 
-    def __init__(self, values: np.ndarray, indices: np.ndarray, start: np.ndarray, columns: int):
+    def __init__(
+        self, values: np.ndarray, indices: np.ndarray, start: np.ndarray, columns: int, files: Unchanged | None = None
+    ):
         if indices.dtype.kind not in "iu":
             raise TypeError(f"the column numbers (indices) of CSR data must be integers, not {indices.dtype}")
-        self.values, self.indices, self.columns = values, indices, columns
+        self.values, self.indices, self.columns, self.files = values, indices, columns, files or Unchanged()
         self.start = np.array(start, np.int64)
         rising = bool(np.all(self.start[1:] >= self.start[:-1]))
         if not (self.start.size and self.start[0] == 0 and rising and self.start[-1] <= min(len(values), len(indices))):
@@ -52,6 +87,7 @@ class SparseRows:
 
     def pieces(self) -> Iterator[Block]:
         """Blocks of rows."""
+        self.files.check()
         n, at = self.start.size - 1, 0
         most = max(_SPARSE, _PER_COLUMN * self.columns)
         while at < n:
@@ -67,6 +103,7 @@ class SparseRows:
 
     def take(self, rows: np.ndarray) -> Block:
         """The rows with these numbers."""
+        self.files.check()
         first, size = self.start[rows], self.start[rows + 1] - self.start[rows]
         ends = np.cumsum(size)
         at = np.arange(int(np.sum(size))) + np.repeat(first - (ends - size), size)
@@ -95,12 +132,19 @@ class Stream:
     sparse = None  # its blocks tell
 
     def __init__(self, blocks: Iterable | Callable[[], Iterable]):
-        self.blocks = blocks
+        self.blocks, self.first = blocks, None
 
     def pieces(self) -> Iterator[Block]:
-        """Blocks of rows: those of the iterable, cut where they are large."""
+        """Blocks of rows: those of the iterable, cut where they are large; RuntimeError if they begin otherwise."""
+        begun = False
         for block in self.blocks() if callable(self.blocks) else self.blocks:
-            yield from rows_in(block).pieces()
+            for piece in rows_in(block).pieces():
+                if not begun:  # a loader that shuffles, or whose source was written to
+                    begun, first = True, _checksum(piece)
+                    self.first = first if self.first is None else self.first
+                    if first != self.first:
+                        raise RuntimeError(f"{CHANGED} (the iterable brought other rows at first than before)")
+                yield piece
 
     def take(self, rows: np.ndarray) -> Block:
         """The rows with these numbers, found by reading everything once."""
@@ -162,22 +206,31 @@ def stacked(blocks: list) -> Block:
     return sp.csr_array(sp.vstack(blocks, "csr")) if sp.issparse(blocks[0]) else np.concatenate(blocks)
 
 
-def rows_in(block: Any) -> DenseRows | SparseRows:
+def _checksum(block: Block) -> int:
+    """Of what a block holds."""
+    parts = (block.data, block.indices, block.indptr) if sp.issparse(block) else (block,)
+    found = 0
+    for part in parts:
+        found = zlib.crc32(np.ascontiguousarray(part).tobytes(), found)
+    return found
+
+
+def rows_in(block: Any, files: Unchanged | None = None) -> DenseRows | SparseRows:
     """One block in memory or mapped."""
     if sp.issparse(block):
         csr: Any = block.tocsr()
         return SparseRows(csr.data, csr.indices, csr.indptr, csr.shape[1])
-    values = np.asarray(block)
+    values = as_array(block, "a block")
     if values.ndim != 2:
         raise ValueError(f"each block must be a two-dimensional array or scipy.sparse, got shape {values.shape}")
-    return DenseRows(values)
+    return DenseRows(values, files)
 
 
 def open_rows(source: Any, columns: int | None) -> list:
     """The sources of what a user passes to `RowBlocks`."""
     if isinstance(source, str | os.PathLike):
         return [_open_file(os.fspath(source), columns)]
-    if sp.issparse(source) or isinstance(source, np.ndarray):
+    if sp.issparse(source) or hasattr(source, "__array__"):
         return [rows_in(source)]
     if isinstance(source, list | tuple) and source:
         return [part for block in source for part in open_rows(block, columns)]
@@ -195,19 +248,21 @@ def open_rows(source: Any, columns: int | None) -> list:
 
 def _open_file(path: str, columns: int | None) -> DenseRows | SparseRows:
     if os.path.isdir(path):
-        data, indices, indptr = (
-            np.load(os.path.join(path, f"{name}.npy"), mmap_mode="r") for name in ("data", "indices", "indptr")
-        )
+        names = [os.path.join(path, f"{name}.npy") for name in ("data", "indices", "indptr")]
+        files = Unchanged(*names)
+        data, indices, indptr = (np.load(name, mmap_mode="r") for name in names)
         if columns is None:
             raise ValueError(f"columns is missing: the arrays in {path} do not say how many columns there are")
-        return SparseRows(data, indices, indptr, columns)
+        return SparseRows(data, indices, indptr, columns, files)
     if path.endswith(".npz"):
         return _open_npz(path)
-    return rows_in(np.load(path, mmap_mode="r"))
+    files = Unchanged(path)
+    return rows_in(np.load(path, mmap_mode="r"), files)
 
 
 def _open_npz(path: str) -> SparseRows:
     """The file of scipy.sparse.save_npz, mapped."""
+    files = Unchanged(path)
     with zipfile.ZipFile(path) as archive:
         members = {member.filename.removesuffix(".npy"): member for member in archive.infolist()}
         if not {"format", "shape", "data", "indices", "indptr"} <= set(members):
@@ -222,7 +277,7 @@ def _open_npz(path: str) -> SparseRows:
                          "scipy.sparse.save_npz(path, X.tocsr(), compressed=False)")  # fmt: skip
     data, indices = (_mapped(path, members[name].header_offset) for name in ("data", "indices"))
     with np.load(path) as arrays:
-        return SparseRows(data, indices, arrays["indptr"], int(shape[1]))
+        return SparseRows(data, indices, arrays["indptr"], int(shape[1]), files)
 
 
 def _mapped(path: str, offset: int) -> np.ndarray:

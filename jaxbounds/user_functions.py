@@ -28,7 +28,7 @@ from jaxbounds.conjugate import (
     parameter,
     parameters,
 )
-from jaxbounds.interfaces import Loss, Penalty
+from jaxbounds.interfaces import Loss, Penalty, check_strength
 from jaxbounds.pytree import pytree, static
 from jaxbounds.rounding import U
 from jaxbounds.secant import sharpened
@@ -375,5 +375,6 @@ def from_function(
             check_scalar(name, piece, 1, params, columns=True)
     if strong_convexity is not None:
         strong_convexity = parameter("strong_convexity", strong_convexity, max_ndim=1)
+        check_strength("strong_convexity", strong_convexity)
     smooth = as_flag(smooth, "smooth")
     return FunctionPenalty(strong_convexity, params, psi_j, derivative, second, conjugate, smooth)

@@ -327,6 +327,9 @@ REFUSED = {
     "mixed": (lambda f: [np.eye(2), sp.eye_array(2, format="csr")], ValueError, "sparse, or none"),
     "nan": (lambda f: [np.eye(2), np.array([[1.0, np.nan]])], ValueError, r"X\[2, 1\] is nan"),
     "sparse inf": (lambda f: sp.csr_array([[0.0, 1.0], [np.inf, 0.0]]), ValueError, r"X\[1, 0\] is inf"),
+    "masked": (lambda f: [np.eye(2), np.ma.array(np.eye(2), mask=np.eye(2))], ValueError, "masked entries"),
+    "masked stream": (lambda f: lambda: iter([np.ma.array(np.eye(2), mask=np.eye(2))]), ValueError, "masked entries"),
+    "beyond float64": (lambda f: np.full((1, 2), np.longdouble("1e400")), ValueError, r"X\[0, 0\] is inf"),
     "text": (lambda f: np.array([["a"]]), TypeError, "dtype"),
     "complex": (lambda f: np.array([[1j]]), TypeError, "dtype"),
     "empty": (lambda f: np.zeros((0, 3)), ValueError, "empty"),
@@ -345,6 +348,33 @@ def test_unusable_sources_are_refused(name, tmp_path):
     make, error, text = REFUSED[name]
     with pytest.raises(error, match=text):
         jb.RowBlocks(make(tmp_path))
+
+
+def test_data_that_change_later_are_noticed(tmp_path):
+    """Files that are written to (a shorter one would end the process), and loaders that shuffle."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 3))
+    (tmp_path / "csr").mkdir()
+    for source, damage in (
+        (npy(tmp_path, X), lambda path: os.truncate(path, 400)),
+        (npz(tmp_path, X), lambda path: os.utime(path, ns=(0, 10**9))),
+        (three_arrays(tmp_path / "csr", X), lambda path: os.utime(path / "indices.npy", ns=(0, 10**9))),
+    ):
+        blocks = jb.RowBlocks(source, columns=3)
+        moved = f"{source}.moved"
+        os.rename(source, moved)  # what is mapped stays what it was
+        blocks.matvec(np.ones(3))
+        os.rename(moved, source)
+        damage(source)
+        for read, what in ((blocks.matvec, np.ones(3)), (blocks.rows, np.array([39])), (as_matrix, blocks)):
+            with pytest.raises(RuntimeError, match="have changed since they were checked.*was written to"):
+                read(what)
+    for kind in (np.asarray, sp.csr_array):
+        blocks = jb.RowBlocks(lambda: (kind(X[part]) for part in np.split(rng.permutation(40), 2)))  # noqa: B023
+        with pytest.raises(RuntimeError, match="other rows at first"):
+            blocks.matvec(np.ones(3))
+        with pytest.raises(RuntimeError, match="other rows at first"):
+            blocks.take(np.array([1]))
 
 
 def test_damaged_files_are_refused_before_a_product_trusts_them(tmp_path):

@@ -13,6 +13,9 @@ from soundness import campaign, check, draw, regressions, shrink, tally
 from soundness.attack import Attack
 
 import jaxbounds as jb
+from jaxbounds.array import put
+from jaxbounds.matrix import as_matrix
+from jaxbounds.model import Data, remember
 
 SEED = 20_000  # no stream of the long run
 
@@ -54,6 +57,10 @@ def test_what_was_once_broken_holds(name):
     assert len(found) == 9
 
 
+def half_square(w):
+    return w * w / 2
+
+
 @pytest.mark.parametrize("lam", [1e-300, 1e-261, 1e261, np.array([1.0, 1e300])])
 def test_penalties_beside_which_squares_vanish_are_refused(lam):
     """lam (w - u)^2 was denormal at lam = 1e293, and g^2 / lam at 1e-295: bounds of such problems were wrong."""
@@ -61,6 +68,32 @@ def test_penalties_beside_which_squares_vanish_are_refused(lam):
     for make in (penalties.l2, lambda lam: penalties.elastic_net(lam, 0.1), lambda lam: penalties.lq(lam, 1.5)):
         with pytest.raises(ValueError, match=r"lam(\[1\])? = 1e[-+]\d+ is not allowed: .* rescale X"):
             make(lam)
+    with pytest.raises(ValueError, match=r"strong_convexity(\[1\])? = 1e[-+]\d+ is not allowed"):
+        penalties.from_function(half_square, strong_convexity=lam)
+
+
+@pytest.mark.parametrize("lam", [-1.0, 1e-261, 1e261])
+def test_penalties_that_tracers_bring_out_of_range_bound_nothing(lam):
+    """As under jit, where no constructor looks: a model of such a penalty, and a change to one."""
+    l2, rng = jb.penalties.l2, np.random.default_rng(0)
+    X, y = rng.normal(size=(12, 3)), np.sign(rng.normal(size=12))
+    with jax.enable_x64(True):
+        out = jax.tree.map(lambda _: np.float64(lam), l2(1.0))
+        data, w, alpha = put((Data(as_matrix(X), y, np.ones(12)), np.zeros(3), np.full(12, 0.5)))
+        model, bad = (remember(jb.Problem(jb.losses.logistic(), p), data, w, alpha) for p in (l2(1.0), out))
+    assert np.isnan(np.asarray(bad.w)).all() and int(bad.status) == jb.Status.INVALID
+    fine = jb.set_penalty(l2(1.0))
+    for method in (jb.Theorem1(), jb.Cached(), jb.Partial(), jb.Pass(), jb.Curvature()):
+        for asked, change in ((model, jb.set_penalty(out)), (bad, jb.remove_rows([0])), (bad, fine)):
+            found = jb.bound(asked, change, method)
+            assert np.isinf(np.asarray(found.scores(X[:1]).upper)).all(), method
+            assert np.isinf(float(found.distance.upper)) and int(found.status) != jb.Status.CONVERGED
+    intervals = [
+        jb.leave_one_out(bad).scores, jb.influence(bad, X[:1]).scores, jb.worst_case_removals(bad, X[:1], 1).scores,
+        jb.worst_case_relabels(bad, X[:1], 1).scores, jb.penalty_sweep(bad, [l2(1.0)], X[:1], y[:1]).scores,
+        jb.bound_each(bad, jb.each_row_removed(bad), X[:1]).scores(),
+    ]  # fmt: skip
+    assert all(np.isneginf(found.lower).all() and np.isposinf(found.upper).all() for found in intervals)
 
 
 def test_candidates_of_several_sizes_read_their_own_elements():

@@ -24,12 +24,13 @@ from soundness import truth
 SMOOTH = ("smoothed_hinge", "squared_hinge", "logistic", "squared", "huber", "modified_huber",
           "squared_epsilon_insensitive", "smoothed_quantile", "log_cosh", "poisson")  # fmt: skip
 PENALTIES = ("l2", "vector l2", "elastic net", "l1", "lq")
-SHAPES = ((12, 6), (12, 6), (12, 2), (6, 3), (5, 12), (1, 3), (2, 1), (1, 1), (30, 3), (30, 3), (24, 1), (3, 24))
+SHAPES = ((12, 6), (12, 6), (12, 2), (6, 3), (5, 12), (1, 3), (2, 1), (1, 1), (30, 3), (30, 3), (24, 1), (3, 24),
+          (2, 1), (1, 1))  # fmt: skip
 DATA = ("plain", "duplicates", "constant", "empty", "separable", "one label", "tiny rows", "mixed rows",
-        "mixed columns", "collinear", "flat", "flat", "flat", "flat", "flat")  # fmt: skip
+        "mixed columns", "collinear", *["flat"] * 8)
 KINDS = ("set_elements", "set_rows", "set_columns", "set_targets", "set_weights", "add_rows", "remove_rows",
          "add_columns", "remove_columns", "set_penalty", "combine", "nothing", "one row scaled")  # fmt: skip
-TRAINING = ("optimal", "suggested", "rough", "dual only", "primal only", "any", "zero")
+TRAINING = ("optimal", "optimal", "suggested", "rough", "dual only", "primal only", "any", "zero")
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,7 +194,7 @@ def draw(seed: int, number: int) -> Case | None:
     best = truth.optimum(pr, c, intercept)
     if best is None or not np.all(np.isfinite(best.w.astype(float))):
         return None
-    training = pick(rng, TRAINING[:5] if minute else TRAINING)
+    training = pick(rng, TRAINING[:6] if minute else TRAINING)
     w, b, alpha = _stored(rng, pr, best, training, dtype)
     shift = int(pick(rng, (0, 0, 0, 0, -20, 20, -400, 400, 415) if dtype == "float64" else (0, 0, -20, 20)))
     biggest = float(np.abs(X).max(initial=0.0))

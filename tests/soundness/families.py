@@ -14,7 +14,8 @@ from soundness.draw import Case, narrow
 BATCHED = {"Cached": jb.Cached(), "Theorem1": jb.Theorem1(), "Pass": jb.Pass(), "Partial": jb.Partial()}
 CHEAP = ("Cached", "Theorem1")
 ALIKE = 24  # changes of one kind
-PAIRS = 6  # sets of two rows that are tried against the worst case
+ALONG = 8  # changes whose optima's directions are scored
+PAIRS, WORST = 4, 6  # sets of two rows that are tried against the worst case: at random, and those that move most
 
 
 def each(case: Case, changes) -> tuple[Case, list]:
@@ -33,7 +34,7 @@ def left_out(case: Case, rng) -> Iterator[tuple[int, Outcome]]:
     case, truths = each(case, [[("remove_rows", {"rows": np.array([k]), "keep_n": keep_n})] for k in range(n)])
     if any(t is None for t in truths):
         return
-    X_test = case.tests(case.X_test)
+    X_test = scored(case, truths)
     known = known_of(case, truths, X_test)
     own = [{what: (v, e) for what, v, e in expected(case, t, case.tests(case.pr.X[[k]]))} for k, t in enumerate(truths)]
     found = jb.leave_one_out(model, keep_n=keep_n).scores
@@ -72,6 +73,12 @@ def known_of(case: Case, truths, X_test) -> list:
     return [t and {what: (v, e) for what, v, e in expected(case, t, X_test)} for t in truths]
 
 
+def scored(case: Case, truths) -> np.ndarray:
+    """The case's test rows and the directions in which some optima move: there a ball's ends are nearly attained."""
+    along = [directions(case, t)[-1] for t in truths[:ALONG] if t is not None]
+    return case.tests(np.vstack([case.X_test, *along]))
+
+
 def at_once(case: Case) -> bool:
     """Whether batches of its changes are computed as one, and truths are cheap."""
     strong = case.problem.penalty.strong_convexity is not None
@@ -88,11 +95,19 @@ def worst(case: Case, known, X_test, keep_n: bool, rng) -> Iterator[tuple[int, O
     yield 0, judge("worst_case_removals (1)", "remove_rows", [
         (f"without {k}: scores", (scores.lower[0], scores.upper[0]), *known[k]["scores"]) for k in range(n)])
     if K == 2:
-        pairs = [np.sort(rng.choice(n, 2, replace=False)) for _ in range(PAIRS)]
+        pairs = [np.sort(rng.choice(n, 2, replace=False)) for _ in range(PAIRS)] + worst_pairs(known)
         case, truths = each(case, [[("remove_rows", {"rows": rows, "keep_n": keep_n})] for rows in pairs])
         truth = [scores_of(case, t, X_test) for t in truths if t is not None]
         yield 0, judge("worst_case_removals (2)", "remove_rows", [
             ("scores", (scores.lower[1], scores.upper[1]), *found) for found in truth])
+
+
+def worst_pairs(known) -> list[np.ndarray]:
+    """For some test rows the two rows whose removals, one at a time, move the score furthest up, and down."""
+    scores = np.array([found["scores"][0][0] for found in known])
+    order = np.argsort(scores, axis=0, kind="stable")
+    pairs = [np.sort(order[at, j]) for j in range(order.shape[1] - 1, -1, -1) for at in ([0, 1], [-2, -1])]
+    return pairs[:WORST]
 
 
 def scores_of(case: Case, t, X_test):
@@ -108,7 +123,7 @@ def flipped(case: Case, rng) -> Iterator[tuple[int, Outcome]]:
         return
     y = case.pr.y
     case, truths = each(case, [[("set_targets", {"rows": np.array([k]), "y_new": -y[[k]]})] for k in range(n)])
-    X_test = case.tests(case.X_test)
+    X_test = scored(case, truths)
     worst = jb.worst_case_relabels(case.model, X_test, 1).scores
     known = known_of(case, truths, X_test)
     yield 0, judge("worst_case_relabels (1)", "set_targets", [
@@ -129,7 +144,7 @@ def along_lambda(case: Case, rng) -> Iterator[tuple[int, Outcome]]:
     pr = case.pr
     fields = [{"penalty": pr.penalty, "lam": float(pr.lam * f), "l1": float(pr.l1)} for f in factors]
     case, truths = each(case, [[("set_penalty", a)] for a in fields])
-    X_test = case.tests(case.X_test)
+    X_test = scored(case, truths)
     penalties = [case.penalty(a) for a in fields]
     y_test = np.ones(len(X_test))
     models, known = [case.model], known_of(case, truths, X_test)
@@ -176,7 +191,7 @@ def alike(case: Case, rng) -> Iterator[tuple[int, Outcome]]:
     changes = [[(kind, {k: narrow(v, case.dtype) if k in ("X_new", "values") else v for k, v in one().items()})]
                for _ in range(ALIKE)]  # fmt: skip
     case, truths = each(case, changes)
-    X_test = case.tests(np.vstack([case.X_test, *(directions(case, t)[-1] for t in truths[:3] if t is not None)]))
+    X_test = scored(case, truths)
     known, stacked = known_of(case, truths, X_test), jb.stack([case.change(k) for k in range(ALIKE)])
     for name, method in BATCHED.items():
         if method.applies(case.problem) and (name in CHEAP or rng.random() < 0.1):
