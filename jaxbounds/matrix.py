@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeAlias
 
 import jax
@@ -23,10 +24,11 @@ from jaxbounds.array import is_spread
 from jaxbounds.chunks import Chunks, check_positions, grid, make_chunks
 from jaxbounds.pytree import in_float64, is_traced, pytree, static
 from jaxbounds.row_blocks import RowBlocks
-from jaxbounds.storable import check_shape, dtype_for, not_finite
+from jaxbounds.storable import check_shape, dtype_for, from_jax_sparse, not_finite
 
 _Product: TypeAlias = Callable[[jax.Array], jax.Array]
 _BLOCK_ENTRIES = 1 << 14  # entries of a dense float32 matrix handled by one step of a scan
+_TALL = 1 << 22  # entries from which on CPUs stream a dense matrix by blocks
 
 
 def _dot(a: jax.Array, b: jax.Array) -> jax.Array:
@@ -106,8 +108,8 @@ class Dense:
 
     def part(self, array: jax.Array, i: jax.Array, size: int) -> jax.Array:
         """The rows of block i of an array with a leading axis of n."""
-        array = self._dealt(array)
-        return lax.dynamic_slice_in_dim(array, self._start(i, size), size, 1).reshape(-1, *array.shape[2:])
+        part = lax.dynamic_slice_in_dim(self._dealt(array), self._start(i, size), size, 1)
+        return part.reshape(-1, *array.shape[1:])
 
     def fresh(self, vector: jax.Array, i: jax.Array, size: int) -> jax.Array:
         """The part of a vector in block i, 0 in the rows that the block before has seen."""
@@ -130,11 +132,20 @@ class Dense:
 
     def rmatvec(self, t: Any) -> jax.Array:
         """X^T t: float64 (d,) from float64 (n,)."""
+        if self.tall and self.dtype == jnp.float64:  # XLA's code for CPUs takes twice as long on whole matrices
+            whole = partial(_dot, b=self.values)
+            forward = partial(lax.platform_dependent, cpu=self._blocked_rmatvec, default=whole)
+            return _linear(forward, self.matvec, t, self.shape[1])
         if self._in_one():
             return _dot(t, self.values.astype(jnp.float64))
         if self.shards > 1 or self.one_way:
             return self._blocked_rmatvec(t)
         return _linear(self._blocked_rmatvec, self._blocked_matvec, t, self.shape[1])
+
+    @property
+    def tall(self) -> bool:
+        """Whether the data are on one device, larger than its caches, and of many more rows than columns."""
+        return self.shards == 1 and self.nnz >= _TALL and self.shape[0] >= 16 * self.shape[1]
 
     def _in_one(self) -> bool:
         """Whether products are single dots: no large float64 copy of float32 data is needed."""
@@ -188,8 +199,7 @@ class Dense:
             slot, other = np.repeat(np.arange(k, dtype=np.int32), d), np.tile(np.arange(d, dtype=np.int32), k)
             return slot, other, np.asarray(self.values)[idx].reshape(-1)
         idx = jnp.asarray(idx)
-        value = self.values.at[idx].get(mode="clip")
-        return *grid(idx.shape[0], d), value.reshape(-1)
+        return *grid(idx.shape[0], d), self.values.at[idx].get(mode="clip").reshape(-1)
 
     def at(self, rows: Any, cols: Any) -> Any:
         """X[rows, cols], for positions in bounds."""
@@ -203,8 +213,7 @@ class Dense:
             slot, other = np.repeat(np.arange(k, dtype=np.int32), n), np.tile(np.arange(n, dtype=np.int32), k)
             return slot, other, np.asarray(self.values)[:, idx].T.reshape(-1)
         idx = jnp.asarray(idx)
-        value = self.values.at[:, idx].get(mode="clip").T
-        return *grid(idx.shape[0], n), value.reshape(-1)
+        return *grid(idx.shape[0], n), self.values.at[:, idx].get(mode="clip").T.reshape(-1)
 
     def to_dense(self) -> jax.Array:
         """The (n, d) array, in its own dtype."""
@@ -340,7 +349,7 @@ def as_matrix(X: Any, name: str = "X") -> Matrix:
     if isinstance(X, (Dense, Sparse, RowBlocks)):
         return X
     if type(X).__module__.startswith("jax.experimental.sparse"):
-        return _dense(X.todense(), name) if is_traced(X) else _sparse(_from_jax_sparse(X, name), name)
+        return _dense(X.todense(), name) if is_traced(X) else _sparse(from_jax_sparse(X, name), name)
     return _sparse(X, name) if sp.issparse(X) else _dense(X, name)
 
 
@@ -368,23 +377,6 @@ def _spread(X: jax.Array, name: str) -> Dense:
     if not jnp.isfinite(X).all():
         raise ValueError(f"{name} has entries that are not finite: drop or impute them")
     return Dense(X, X.shape[0] // X.sharding.shard_shape(X.shape)[0])
-
-
-def _from_jax_sparse(X: Any, name: str) -> sp.coo_array | sp.csr_array:
-    """A scipy matrix from BCOO or BCSR, whose padding entries have out-of-range indices."""
-    if X.n_batch or X.n_dense:
-        raise ValueError(f"{name} is a {type(X).__name__} with batch or dense dimensions; use n_batch=0 and n_dense=0")
-    check_shape(X.shape, name)
-    dtype = dtype_for(X.dtype, name)
-    data = np.asarray(X.data).astype(dtype)
-    if hasattr(X, "indptr"):
-        indptr, cols = np.asarray(X.indptr), np.asarray(X.indices)
-        rows = np.repeat(np.arange(X.shape[0]), np.diff(indptr))
-        data, cols = data[: rows.size], cols[: rows.size]
-    else:
-        rows, cols = np.asarray(X.indices).T
-    keep = (rows < X.shape[0]) & (cols < X.shape[1])
-    return sp.coo_array((data[keep], (rows[keep], cols[keep])), shape=X.shape)
 
 
 def _sparse(X: Any, name: str) -> Sparse:

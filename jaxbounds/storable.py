@@ -4,6 +4,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+import scipy.sparse as sp
 
 from jaxbounds.arguments import is_real
 from jaxbounds.chunks import INT32_MAX
@@ -31,3 +32,20 @@ def check_shape(shape: tuple[int, ...], name: str) -> None:
 
 def not_finite(name: str, row: int, col: int, value: Any) -> str:
     return f"{name}[{row}, {col}] is {value}; all data must be finite: drop or impute such entries"
+
+
+def from_jax_sparse(X: Any, name: str) -> sp.coo_array | sp.csr_array:
+    """A scipy matrix from BCOO or BCSR, whose padding entries have out-of-range indices."""
+    if X.n_batch or X.n_dense:
+        raise ValueError(f"{name} is a {type(X).__name__} with batch or dense dimensions; use n_batch=0 and n_dense=0")
+    check_shape(X.shape, name)
+    dtype = dtype_for(X.dtype, name)
+    data = np.asarray(X.data).astype(dtype)
+    if hasattr(X, "indptr"):
+        indptr, cols = np.asarray(X.indptr), np.asarray(X.indices)
+        rows = np.repeat(np.arange(X.shape[0]), np.diff(indptr))
+        data, cols = data[: rows.size], cols[: rows.size]
+    else:
+        rows, cols = np.asarray(X.indices).T
+    keep = (rows < X.shape[0]) & (cols < X.shape[1])
+    return sp.coo_array((data[keep], (rows[keep], cols[keep])), shape=X.shape)

@@ -11,10 +11,20 @@ import pytest
 import scipy.sparse as sp
 
 from jaxbounds import losses, penalties
+from jaxbounds import matrix as matrix_module
 from jaxbounds.matrix import as_matrix
-from jaxbounds.solvers import DualCoordinate, DualNewton, NewtonCG, ProximalGradient, Task, default_solver, linear
+from jaxbounds.solvers import (
+    DualCoordinate,
+    DualNewton,
+    NewtonCG,
+    ProximalGradient,
+    Task,
+    curved,
+    default_solver,
+    linear,
+)
 from jaxbounds.solvers.common import start_scores
-from jaxbounds.solvers.linear import column_scale, conjugate_gradients, sample_rows, sampled
+from jaxbounds.solvers.linear import column_scale, conjugate_gradients, sample_rows, sample_size, sampled
 from jaxbounds.status import Status
 
 pytestmark = pytest.mark.slow  # compiles many solvers
@@ -262,13 +272,58 @@ def test_sampled_hessian_as_preconditioner(monkeypatch, kind, intercept):
 
 def test_sampled_hessian_only_where_it_pays():
     with jax.enable_x64(True):
-        assert sample_rows(as_matrix(X)) is None  # too few rows
-        assert sample_rows(as_matrix(sp.random_array((4000, 200), density=0.001, rng=RNG))) is None  # too few entries
-        tall = np.arange(4000.0).reshape(2000, 2)
-        for matrix in (as_matrix(tall), as_matrix(sp.csr_array(tall))):
-            found = sample_rows(matrix)
-            assert found is not None
-            np.testing.assert_array_equal(found[0].to_dense(), tall[:: found[1]])
+        assert sample_size(as_matrix(X)) is None  # too few rows
+        assert sample_size(as_matrix(sp.random_array((4000, 200), density=0.001, rng=RNG))) is None  # too few entries
+        assert sample_size(as_matrix(np.ones((2000, 2)))) == 32
+
+
+@pytest.mark.parametrize("make", [np.asarray, sp.csr_array])
+def test_rows_are_sampled_by_their_weight(make):
+    """Few rows with a weight are all there, with it; of many, those that are certain are, and the total stays."""
+    rng = np.random.default_rng(0)
+    X, weights = rng.normal(size=(500, 3)), np.zeros((3, 500))
+    few = rng.choice(500, 20, replace=False)
+    weights[0, few] = rng.uniform(0.1, 1.0, 20)
+    weights[1] = rng.uniform(0.1, 1.0, 500)
+    weights[1, 7] = 1e3
+    with jax.enable_x64(True):
+        rows, chosen = jax.vmap(lambda w: sample_rows(as_matrix(make(X)), w, 32))(jnp.asarray(weights))
+        rows, chosen = np.asarray(rows.values), np.asarray(chosen)
+    hessians = np.einsum("kij,ki,kil->kjl", rows, chosen, rows)
+    np.testing.assert_allclose(hessians[0], (X.T * weights[0]) @ X, rtol=1e-12)
+    np.testing.assert_allclose(chosen[1].max(), 1e3)
+    np.testing.assert_array_equal(rows[1][np.argmax(chosen[1])], X[7])
+    np.testing.assert_allclose(np.sort(chosen[1])[:-1].sum(), weights[1].sum() - 1e3, rtol=0.1)
+    np.testing.assert_array_equal(chosen[2], 0.0)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_products_in_one_pass_over_curved_rows(monkeypatch, dtype):
+    """Large dense data: X^T D (X p - shift), whatever rows count, also for several problems at once."""
+    monkeypatch.setattr(matrix_module, "_TALL", 0)
+    monkeypatch.setattr(curved, "_BLOCK", 64)
+    rng = np.random.default_rng(1)
+    X, p = rng.normal(size=(101, 3)).astype(dtype), rng.normal(size=3)
+    weights = rng.uniform(0.5, 1.0, (4, 101)) * np.array([[1.0], [1.0], [0.0], [1.0]])
+    weights[1, rng.choice(101, 60, replace=False)] = 0.0
+    weights[3, 1:] = 0.0
+    with jax.enable_x64(True):
+        matrix = as_matrix(X)
+
+        def product(weights, flat):
+            times, along = curved.curved_products(matrix, weights, lambda p: jnp.sum(p), flat)
+            return times(jnp.asarray(p))[0], along(jnp.asarray(p), times(jnp.asarray(p))[1])
+
+        found = jax.vmap(lambda w: product(w, True))(jnp.asarray(weights))
+        whole = product(jnp.asarray(weights[0]), False)
+        back = matrix.rmatvec(jnp.asarray(weights[0]))
+    wide = X.astype(np.float64)
+    scores = wide @ p
+    expected = (weights * (scores - p.sum())) @ wide
+    np.testing.assert_allclose(found[0], expected, rtol=1e-12, atol=1e-13)
+    np.testing.assert_allclose(found[1], np.tile(scores, (4, 1)), rtol=1e-12)
+    np.testing.assert_allclose(whole[0], expected[0], rtol=1e-12)
+    np.testing.assert_allclose(back, weights[0] @ wide, rtol=1e-12)
 
 
 def test_max_steps_chunks_and_statuses():

@@ -24,7 +24,8 @@ from jaxbounds.intercept import balanced_intercept
 from jaxbounds.interfaces import Loss, Penalty
 from jaxbounds.matrix import Matrix, one_way
 from jaxbounds.pytree import pytree, static
-from jaxbounds.solvers.linear import Rows, centred, conjugate_gradients, factored, is_direct, sampled
+from jaxbounds.solvers.curved import curved_products
+from jaxbounds.solvers.linear import Centred, Rows, centred, conjugate_gradients, factored, is_direct, sampled
 from jaxbounds.status import Status
 
 TINY = 1e-300  # a primal value below this counts as this
@@ -245,31 +246,40 @@ def second(penalty: Penalty, w: jax.Array) -> jax.Array:
     return jnp.minimum(jnp.broadcast_to(penalty.second(w), w.shape), 1e100)
 
 
-def newton_direction(task: Task, smooth: Smooth, w, q, rhs, mask, scale, rtol, damping, max_cg, patience: Any = None):
+def newton_direction(
+    task: Task, smooth: Smooth, w, q, rhs, mask, scale, rtol, damping, max_cg, patience: Any = None, measure: Any = None
+):
     """(p, score change, CG steps): (psi'' + X^T diag(c f'') X + damping) p = rhs where masked, p = 0 elsewhere.
 
     The preconditioner is the Hessian of some rows if there are few columns, and diagonal otherwise, from the column
-    scale (d,). Small problems are factored instead. With a
-    ``patience``, the Hessian is factored once that many CG steps were not enough; then patience is all the steps say.
+    scale (d,). Small problems are factored instead. With a ``patience``, the Hessian is factored once that many CG
+    steps were not enough; then patience is all the steps say. With a ``measure`` rtol is a bound of
+    sum_j measure_j r_j^2 of the residual r.
     """
     weights = task.c * smooth.second(q, task.y)
     matrix = task.rows(weights)
     diagonal = jnp.where(mask, second(task.penalty, w) + damping, 1.0)
     rhs = jnp.where(mask, rhs, 0.0)
+    shift = (lambda p: jnp.sum(matrix.centre * p)) if isinstance(matrix, Centred) else (lambda p: jnp.zeros(()))
+    times, along = curved_products(task.matrix, weights, shift, bool(getattr(smooth, "kinks", ())))
 
     def apply(p):
-        scores = matrix.matvec(p)
-        return jnp.where(mask, diagonal * p + matrix.rmatvec(weights * scores), 0.0), scores
+        inside, part = times(p)
+        return jnp.where(mask, diagonal * p + inside, 0.0), part
+
+    def solve(precondition, most):
+        p, part, steps = conjugate_gradients(apply, rhs, precondition, rtol, most, measure)
+        return p, along(p, part) - shift(p), steps
 
     def factor(most):
-        return conjugate_gradients(apply, rhs, factored(matrix, weights, diagonal, mask), rtol, most)
+        return solve(factored(matrix, weights, diagonal, mask), most)
 
     def iterate(most):
         precondition = sampled(matrix, weights, diagonal, mask)
         if precondition is None:
             jacobi = diagonal + jnp.where(mask, jnp.sum(weights) / jnp.sum(task.c) * scale, 0.0)
             precondition = lambda r: r / jacobi  # noqa: E731
-        return conjugate_gradients(apply, rhs, precondition, rtol, most)
+        return solve(precondition, most)
 
     if patience is not None:
         p, ds, steps = iterate(patience)

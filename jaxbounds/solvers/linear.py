@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxbounds.array import Array
+from jaxbounds.chunks import take
 from jaxbounds.matrix import Dense, Matrix, Sparse
 from jaxbounds.pytree import pytree
 
@@ -140,8 +141,8 @@ def factored(matrix: Rows, weights: jax.Array, diagonal: jax.Array, mask: jax.Ar
     return apply
 
 
-def sample_rows(matrix: Matrix) -> tuple[Matrix, int] | None:
-    """Every k-th row, dense, and k: enough rows for a preconditioner of few columns; None if that would not pay.
+def sample_size(matrix: Matrix) -> int | None:
+    """How many rows make a preconditioner of few columns; None if that would not pay.
 
     With 16 rows a column the eigenvalues of the preconditioned Hessian are near (1 -+ 1/4)^2. Forming and factoring it
     takes a multiple of d^3 operations, which are to be no more than a few products with all the data.
@@ -150,39 +151,56 @@ def sample_rows(matrix: Matrix) -> tuple[Matrix, int] | None:
         return None  # rows on disk are read in blocks
     n, d = matrix.shape
     stored = matrix.by_row.data.size if isinstance(matrix, Sparse) else n * d
-    stride = n // (_SAMPLED * d)
     spread = isinstance(matrix, Dense) and matrix.shards > 1
-    if spread or stride < 2 or float(d) ** 3 > 10.0 * stored:
+    if spread or n < 2 * _SAMPLED * d or float(d) ** 3 > 10.0 * stored:
         return None
+    if isinstance(matrix, Sparse) and _SAMPLED * d * matrix.row_terms > stored:
+        return None
+    return _SAMPLED * d
+
+
+def sample_rows(matrix: Matrix, weights: jax.Array, most: int) -> tuple[Dense, jax.Array]:
+    """At most so many rows, dense, and weights under which they stand for all.
+
+    A systematic sample: a row is drawn with probability min(1, its weight times a constant), and its weight divided by
+    that. If few enough rows have a weight, each of them is there with its own.
+    """
+    rate = most / jnp.maximum(jnp.sum(weights), 1e-200)
+    for _ in range(3):  # rows that are certain leave their share to the others
+        rate = rate * most / jnp.maximum(jnp.sum(jnp.minimum(1.0, rate * weights)), 1.0)
+    part = jnp.minimum(1.0, rate * weights)
+    ends, at = jnp.cumsum(part), jnp.arange(most, dtype=jnp.float64) + 0.5
+    row = jnp.minimum(jnp.searchsorted(ends, at), weights.shape[0] - 1).astype(jnp.int32)
+    chosen = jnp.where(at < ends[-1], take(weights, row) / jnp.maximum(take(part, row), 1e-300), 0.0)
     if not isinstance(matrix, Sparse):
-        return Dense(matrix.values[::stride]), stride
-    if -(-n // stride) * matrix.row_terms > stored:
-        return None
-    slot, column, value = matrix.rows(jnp.arange(0, n, stride))
-    zero = jnp.zeros((-(-n // stride), d), matrix.dtype)
-    return Dense(zero.at[slot, column].add(value, mode="promise_in_bounds")), stride
+        return Dense(matrix.values.at[row].get(mode="promise_in_bounds")), chosen
+    slot, column, value = matrix.rows(row)
+    zero = jnp.zeros((most, matrix.shape[1]), matrix.dtype)
+    return Dense(zero.at[slot, column].add(value, mode="promise_in_bounds")), chosen
 
 
 def sampled(matrix: Rows, weights: jax.Array, diagonal: jax.Array, mask: jax.Array):
     """`factored` with some of the rows in place of all, or None."""
     whole = matrix.matrix if isinstance(matrix, Centred) else matrix
-    found = sample_rows(whole)
-    if found is None:
+    most = sample_size(whole)
+    if most is None:
         return None
-    rows: Rows = found[0]
-    if isinstance(matrix, Centred):
-        rows = Centred(found[0], matrix.centre)
-    return factored(rows, found[1] * weights[:: found[1]], diagonal, mask)
+    rows, chosen = sample_rows(whole, weights, most)
+    return factored(Centred(rows, matrix.centre) if isinstance(matrix, Centred) else rows, chosen, diagonal, mask)
 
 
-def conjugate_gradients(apply, b, precondition, rtol, max_steps):
+def conjugate_gradients(apply, b, precondition, rtol, max_steps, measure=None):
     """Preconditioned CG for A p = b until ||r|| <= rtol ||b|| in the preconditioner's norm: (p, B p, steps).
 
-    ``apply(p)`` returns (A p, B p); B is any linear map that comes free with A.
+    ``apply(p)`` returns (A p, B p); B is any linear map that comes free with A. With a ``measure`` CG stops after a
+    step with sum_j measure_j r_j^2 <= rtol instead.
     """
 
+    def left(r, rz):
+        return rz if measure is None else jnp.sum(measure * r * r)
+
     def body(state):
-        p, along, r, direction, rz, k = state
+        p, along, r, direction, rz, _, k = state
         image, part = apply(direction)
         curvature = jnp.sum(direction * image)
         a = jnp.where(curvature > 0, rz / jnp.where(curvature > 0, curvature, 1.0), 0.0)
@@ -190,15 +208,22 @@ def conjugate_gradients(apply, b, precondition, rtol, max_steps):
         z = precondition(r)
         new = jnp.sum(r * z)
         # no positive curvature left, or not a number: stop
-        return p, along, r, z + (new / rz) * direction, jnp.where((a > 0) & (new > 0), new, 0.0), k + 1
+        new = jnp.where((a > 0) & (new > 0), new, 0.0)
+        return p, along, r, z + (new / rz) * direction, new, left(r, new), k + 1
 
     z = precondition(b)
     rz = jnp.sum(b * z)
-    limit = rtol * rtol * rz
+    limit = rtol * rtol * rz if measure is None else rtol
     along = jnp.zeros(jax.eval_shape(apply, b)[1].shape, jnp.float64)
-    first = (jnp.zeros_like(b), along, b, z, rz, jnp.zeros((), jnp.int32))
-    state = lax.while_loop(lambda state: (state[4] > limit) & (state[5] < max_steps), body, first)
-    return state[0], state[1], state[5]
+    first = (jnp.zeros_like(b), along, b, z, rz, left(b, rz), jnp.zeros((), jnp.int32))
+
+    def going(state):
+        *_, rz, rest, k = state
+        enough = rest <= limit if measure is None else (rest <= limit) & (k > 0)
+        return (rz > 0) & ~enough & (k < max_steps)
+
+    state = lax.while_loop(going, body, first)
+    return state[0], state[1], state[6]
 
 
 def break_even(matrix: Matrix) -> int | None:

@@ -4,12 +4,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from jaxbounds.arguments import as_whole
+from jaxbounds.interfaces import Loss
 from jaxbounds.pytree import pytree, static
 from jaxbounds.solvers.base import Solver, require_smooth
 from jaxbounds.solvers.common import (
-    TINY,
     Progress,
     Smooth,
     Solution,
@@ -17,10 +18,13 @@ from jaxbounds.solvers.common import (
     line_search,
     newton_direction,
     primal_point,
+    second,
     start_scores,
 )
 from jaxbounds.solvers.implicit import finish
-from jaxbounds.solvers.linear import break_even, column_scale
+from jaxbounds.solvers.linear import break_even, column_scale, sample_size
+
+_BLUR = 1e-2  # relative gap down to which the curvature is averaged
 
 
 @pytree
@@ -31,6 +35,44 @@ class _State:
     v: jax.Array
     scale: jax.Array
     patience: Any  # CG steps before the Hessian is factored: 0 once they did not do; None: the size decides
+    reach: jax.Array  # mean move of the scores in the last step
+    leaves: jax.Array  # whether the start is on straight pieces of the loss that the first step will leave
+
+
+@pytree
+class _Blurred:
+    """A loss with kinks whose second derivative is the mean one over q -+ reach: what a step of that size will meet.
+
+    Newton's own curvature knows nothing of kinks ahead, and its steps then are cut to a third by the line search.
+    """
+
+    loss: Loss
+    reach: jax.Array
+    everywhere: jax.Array  # whether to take the largest curvature for all rows
+
+    kinks = True
+
+    def second(self, q, y):
+        """(f'(q + reach) - f'(q - reach)) / (2 reach), and f'' where the reach is 0."""
+        far = self.reach > 0
+        reach = jnp.where(far, self.reach, 1.0)
+        mean = (self.loss.dual(q - reach, y) - self.loss.dual(q + reach, y)) / (2 * reach)
+        found = jnp.where(far, jnp.maximum(mean, 0.0), self.loss.second(q, y))
+        return jnp.where(self.everywhere, self.loss.smoothness, found)
+
+
+def _leaves(task: Task, w, s, v) -> jax.Array:
+    """Whether all rows are on straight pieces of the loss, and a gradient step would leave them."""
+    if not task.loss.kinks:
+        return jnp.zeros((), bool)
+    q = task.q(s)
+
+    def tried():
+        step = (v - task.penalty.subgradient(w)[0]) / second(task.penalty, w)
+        moved = task.q(task.balanced(s + task.matrix.matvec(step)))
+        return jnp.any(task.loss.dual(moved, task.y) != task.loss.dual(q, task.y))
+
+    return lax.cond(jnp.any(task.loss.second(q, task.y) > 0), lambda: jnp.zeros((), bool), tried)
 
 
 def forcing(progress: Progress, tol) -> jax.Array:
@@ -40,13 +82,15 @@ def forcing(progress: Progress, tol) -> jax.Array:
 
 
 def newton_step(
-    task: Task, smooth: Smooth, w, s, v, scale, rtol, primal, max_cg, mask=None, damping: Any = 0.0, patience=None
-):
-    """One Newton step with line search on the masked coordinates: (w, s, whether it moved, CG steps)."""
+    task: Task, smooth: Smooth, w, s, v, scale, rtol, primal, max_cg, damping: Any = 0.0, patience=None, measure=None,
+    curved: Any = None,
+):  # fmt: skip
+    """One Newton step with line search: (w, s, whether it moved, CG steps); `curved` has another second derivative."""
     q = task.q(s)
-    mask = jnp.ones(w.shape, bool) if mask is None else mask
     rhs = v - task.penalty.subgradient(w)[0]
-    p, ds, steps = newton_direction(task, smooth, w, q, rhs, mask, scale, rtol, damping, max_cg, patience)
+    p, ds, steps = newton_direction(
+        task, curved or smooth, w, q, rhs, jnp.ones(w.shape, bool), scale, rtol, damping, max_cg, patience, measure
+    )
     t = line_search(task, smooth, w, s, p, ds, primal)
     return w + t * p, task.balanced(s + t * ds), t > 0, steps
 
@@ -55,8 +99,9 @@ def newton_step(
 class NewtonCG(Solver):
     """Newton's method with conjugate gradients and a line search on scores; needs no step size.
 
-    Each step solves (psi'' + X^T diag(c f'') X) p = -gradient to a tolerance that tightens with the gap, then walks to
-    a near minimum along p. Piecewise quadratic losses are treated as semismooth. Small Hessians are
+    Each step solves (psi'' + X^T diag(c f'') X) p = -gradient until the residual is a small part of the gap, which is
+    its norm, or below the goal; then it walks to a near minimum along p. Piecewise quadratic losses are treated as
+    semismooth, with f'' averaged over the length of the last step as long as the gap is large. Small Hessians are
     factored (Cholesky); those of side min(n, d) up to 2048 once a direction takes more than min(n, d) / 4 CG steps.
     Where columns are few, the Hessian of some of the rows is the preconditioner.
 
@@ -86,24 +131,31 @@ class NewtonCG(Solver):
         point, v = primal_point(task, w0, s)
         scale, patience = column_scale(task.matrix, task.c, task.intercept), break_even(task.matrix)
         patience = None if patience is None else jnp.full((), min(patience, self.max_cg), jnp.int32)
-        return _State(Progress.start(*point), w0, s, v, scale, patience)
+        reach = jnp.zeros((), jnp.float64)
+        return _State(Progress.start(*point), w0, s, v, scale, patience, reach, _leaves(task, w0, s, v))
 
     def step(self, task: Task, state: _State, tol) -> _State:
         """One Newton step."""
-        best = state.best
-        # one direction solves a quadratic problem: as accurately as tol asks, since a second one starts CG anew
+        best, curved = state.best, None
+        relative = best.relative_gap()
+        if task.loss.kinks:
+            reach = jnp.where(relative > _BLUR, state.reach, 0.0)
+            curved = _Blurred(task.loss, reach, state.leaves & (best.n_steps == 0))
+        # after a full step the gap is |r|^2 / (2 lam) of the residual r, as far as f'' is constant: one direction
+        # solves a quadratic problem; with a good preconditioner accuracy costs less than another step
         quadratic = task.loss.piecewise_quadratic and not task.loss.kinks and task.penalty.quadratic
-        enough = 0.3 * jnp.sqrt(tol / jnp.maximum(best.relative_gap(), TINY))
-        rtol = jnp.clip(enough, 1e-10, 0.1) if quadratic else forcing(best, tol)
-        patience = state.patience
+        most = 0.1 if sample_size(task.matrix) is None else 1e-3
+        part = jnp.where(quadratic, 1e-20, jnp.clip(jnp.sqrt(relative), 1e-20, most))
+        goal = jnp.maximum(0.5 * self.beyond * tol * jnp.abs(best.primal), part * best.last_gap)
         w, s, moved, steps = newton_step(
-            task, task.loss, state.w, state.s, state.v, state.scale, rtol, best.primal, self.max_cg, patience=patience
-        )
+            task, task.loss, state.w, state.s, state.v, state.scale, goal, best.primal, self.max_cg,
+            patience=state.patience, measure=0.5 / task.penalty.strong_convexity, curved=curved,
+        )  # fmt: skip
         point, v = primal_point(task, w, s)
-        best = best.update(*point, moved)
+        best, patience = best.update(*point, moved), state.patience
         if patience is not None:
             patience = jnp.where((steps < patience) & (best.waited < 3), patience, 0).astype(jnp.int32)
-        return _State(best, w, s, v, state.scale, patience)
+        return _State(best, w, s, v, state.scale, patience, jnp.mean(jnp.abs(s - state.s)), state.leaves)
 
     def finish(self, task: Task, state: _State, tol) -> Solution:
         """The result of a state."""
