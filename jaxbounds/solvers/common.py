@@ -247,14 +247,13 @@ def second(penalty: Penalty, w: jax.Array) -> jax.Array:
 
 
 def newton_direction(
-    task: Task, smooth: Smooth, w, q, rhs, mask, scale, rtol, damping, max_cg, patience: Any = None, measure: Any = None
+    task: Task, smooth: Smooth, w, q, rhs, mask, scale, rtol, damping, max_cg, patience: Any = None
 ):
     """(p, score change, CG steps): (psi'' + X^T diag(c f'') X + damping) p = rhs where masked, p = 0 elsewhere.
 
     The preconditioner is the Hessian of some rows if there are few columns, and diagonal otherwise, from the column
     scale (d,). Small problems are factored instead. With a ``patience``, the Hessian is factored once that many CG
-    steps were not enough; then patience is all the steps say. With a ``measure`` rtol is a bound of
-    sum_j measure_j r_j^2 of the residual r.
+    steps were not enough; then patience is all the steps say.
     """
     weights = task.c * smooth.second(q, task.y)
     matrix = task.rows(weights)
@@ -268,7 +267,7 @@ def newton_direction(
         return jnp.where(mask, diagonal * p + inside, 0.0), part
 
     def solve(precondition, most):
-        p, part, steps = conjugate_gradients(apply, rhs, precondition, rtol, most, measure)
+        p, part, steps = conjugate_gradients(apply, rhs, precondition, rtol, most)
         return p, along(p, part) - shift(p), steps
 
     def factor(most):

@@ -55,10 +55,10 @@ def _one_pass(values, weights, order, count, p, shift):
     get = lambda array, rows: array.at[rows].get(mode="promise_in_bounds")  # noqa: E731
 
     def step(k, total):
-        first = jnp.minimum(k * size, n - size)  # the last block may overlap the one before it
-        at, rows = first + jnp.arange(size), lax.dynamic_slice_in_dim(order, first, size)
+        first = jnp.minimum(k * size, n - size).astype(jnp.int32)  # the last block may overlap the one before it
+        at, rows = first + jnp.arange(size, dtype=jnp.int32), lax.dynamic_slice_in_dim(order, first, size)
         part = jnp.where((at >= k * size) & (at < count), get(weights, rows), 0.0)
         X = get(values, rows).astype(jnp.float64)
         return total + dot(part * (dot(X, p) - shift), X)
 
-    return lax.fori_loop(0, (count + size - 1) // size, step, jnp.zeros(d, jnp.float64))
+    return lax.fori_loop(jnp.zeros((), jnp.int32), (count + (size - 1)) // size, step, jnp.zeros(d, jnp.float64))

@@ -189,18 +189,14 @@ def sampled(matrix: Rows, weights: jax.Array, diagonal: jax.Array, mask: jax.Arr
     return factored(Centred(rows, matrix.centre) if isinstance(matrix, Centred) else rows, chosen, diagonal, mask)
 
 
-def conjugate_gradients(apply, b, precondition, rtol, max_steps, measure=None):
+def conjugate_gradients(apply, b, precondition, rtol, max_steps):
     """Preconditioned CG for A p = b until ||r|| <= rtol ||b|| in the preconditioner's norm: (p, B p, steps).
 
-    ``apply(p)`` returns (A p, B p); B is any linear map that comes free with A. With a ``measure`` CG stops after a
-    step with sum_j measure_j r_j^2 <= rtol instead.
+    ``apply(p)`` returns (A p, B p); B is any linear map that comes free with A.
     """
 
-    def left(r, rz):
-        return rz if measure is None else jnp.sum(measure * r * r)
-
     def body(state):
-        p, along, r, direction, rz, _, k = state
+        p, along, r, direction, rz, k = state
         image, part = apply(direction)
         curvature = jnp.sum(direction * image)
         a = jnp.where(curvature > 0, rz / jnp.where(curvature > 0, curvature, 1.0), 0.0)
@@ -208,22 +204,15 @@ def conjugate_gradients(apply, b, precondition, rtol, max_steps, measure=None):
         z = precondition(r)
         new = jnp.sum(r * z)
         # no positive curvature left, or not a number: stop
-        new = jnp.where((a > 0) & (new > 0), new, 0.0)
-        return p, along, r, z + (new / rz) * direction, new, left(r, new), k + 1
+        return p, along, r, z + (new / rz) * direction, jnp.where((a > 0) & (new > 0), new, 0.0), k + 1
 
     z = precondition(b)
     rz = jnp.sum(b * z)
-    limit = rtol * rtol * rz if measure is None else rtol
+    limit = rtol * rtol * rz
     along = jnp.zeros(jax.eval_shape(apply, b)[1].shape, jnp.float64)
-    first = (jnp.zeros_like(b), along, b, z, rz, left(b, rz), jnp.zeros((), jnp.int32))
-
-    def going(state):
-        *_, rz, rest, k = state
-        enough = rest <= limit if measure is None else (rest <= limit) & (k > 0)
-        return (rz > 0) & ~enough & (k < max_steps)
-
-    state = lax.while_loop(going, body, first)
-    return state[0], state[1], state[6]
+    first = (jnp.zeros_like(b), along, b, z, rz, jnp.zeros((), jnp.int32))
+    state = lax.while_loop(lambda state: (state[4] > limit) & (state[5] < max_steps), body, first)
+    return state[0], state[1], state[5]
 
 
 def break_even(matrix: Matrix) -> int | None:

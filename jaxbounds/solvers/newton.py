@@ -24,7 +24,7 @@ from jaxbounds.solvers.common import (
 from jaxbounds.solvers.implicit import finish
 from jaxbounds.solvers.linear import break_even, column_scale, sample_size
 
-_BLUR = 1e-2  # relative gap down to which the curvature is averaged
+_BLUR, _ROUGH = 1e-2, 0.3  # relative gap down to which curvature is averaged, and how accurate directions are there
 
 
 @pytree
@@ -62,8 +62,11 @@ class _Blurred:
 
 
 def _leaves(task: Task, w, s, v) -> jax.Array:
-    """Whether all rows are on straight pieces of the loss, and a gradient step would leave them."""
-    if not task.loss.kinks:
+    """Whether all rows are on straight pieces of the loss, and a gradient step would leave them.
+
+    Only asked where the preconditioner makes a first direction with curvature everywhere cheap.
+    """
+    if not task.loss.kinks or sample_size(task.matrix) is None:
         return jnp.zeros((), bool)
     q = task.q(s)
 
@@ -82,14 +85,14 @@ def forcing(progress: Progress, tol) -> jax.Array:
 
 
 def newton_step(
-    task: Task, smooth: Smooth, w, s, v, scale, rtol, primal, max_cg, damping: Any = 0.0, patience=None, measure=None,
+    task: Task, smooth: Smooth, w, s, v, scale, rtol, primal, max_cg, damping: Any = 0.0, patience=None,
     curved: Any = None,
 ):  # fmt: skip
     """One Newton step with line search: (w, s, whether it moved, CG steps); `curved` has another second derivative."""
     q = task.q(s)
     rhs = v - task.penalty.subgradient(w)[0]
     p, ds, steps = newton_direction(
-        task, curved or smooth, w, q, rhs, jnp.ones(w.shape, bool), scale, rtol, damping, max_cg, patience, measure
+        task, curved or smooth, w, q, rhs, jnp.ones(w.shape, bool), scale, rtol, damping, max_cg, patience
     )
     t = line_search(task, smooth, w, s, p, ds, primal)
     return w + t * p, task.balanced(s + t * ds), t > 0, steps
@@ -99,9 +102,9 @@ def newton_step(
 class NewtonCG(Solver):
     """Newton's method with conjugate gradients and a line search on scores; needs no step size.
 
-    Each step solves (psi'' + X^T diag(c f'') X) p = -gradient until the residual is a small part of the gap, which is
-    its norm, or below the goal; then it walks to a near minimum along p. Piecewise quadratic losses are treated as
-    semismooth, with f'' averaged over the length of the last step as long as the gap is large. Small Hessians are
+    Each step solves (psi'' + X^T diag(c f'') X) p = -gradient to a tolerance that tightens with the gap, then walks to
+    a near minimum along p. Piecewise quadratic losses are treated as semismooth, with f'' averaged over the length of
+    the last step as long as the gap is large. Small Hessians are
     factored (Cholesky); those of side min(n, d) up to 2048 once a direction takes more than min(n, d) / 4 CG steps.
     Where columns are few, the Hessian of some of the rows is the preconditioner.
 
@@ -141,15 +144,16 @@ class NewtonCG(Solver):
         if task.loss.kinks:
             reach = jnp.where(relative > _BLUR, state.reach, 0.0)
             curved = _Blurred(task.loss, reach, state.leaves & (best.n_steps == 0))
-        # after a full step the gap is |r|^2 / (2 lam) of the residual r, as far as f'' is constant: one direction
-        # solves a quadratic problem; with a good preconditioner accuracy costs less than another step
         quadratic = task.loss.piecewise_quadratic and not task.loss.kinks and task.penalty.quadratic
-        most = 0.1 if sample_size(task.matrix) is None else 1e-3
-        part = jnp.where(quadratic, 1e-20, jnp.clip(jnp.sqrt(relative), 1e-20, most))
-        goal = jnp.maximum(0.5 * self.beyond * tol * jnp.abs(best.primal), part * best.last_gap)
+        if quadratic:  # one direction solves it, and a second one would start CG anew
+            rtol = jnp.clip(jnp.sqrt(0.5 * self.beyond * tol / jnp.maximum(relative, 1e-300)), 1e-10, 0.1)
+        else:
+            rtol = forcing(best, tol)
+        if task.loss.kinks:
+            rtol = jnp.where(relative > _BLUR, _ROUGH, rtol)
         w, s, moved, steps = newton_step(
-            task, task.loss, state.w, state.s, state.v, state.scale, goal, best.primal, self.max_cg,
-            patience=state.patience, measure=0.5 / task.penalty.strong_convexity, curved=curved,
+            task, task.loss, state.w, state.s, state.v, state.scale, rtol, best.primal, self.max_cg,
+            patience=state.patience, curved=curved,
         )  # fmt: skip
         point, v = primal_point(task, w, s)
         best, patience = best.update(*point, moved), state.patience
