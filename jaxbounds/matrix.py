@@ -134,7 +134,7 @@ class Dense:
         """X^T t: float64 (d,) from float64 (n,)."""
         if self.tall and self.dtype == jnp.float64:  # XLA's code for CPUs takes twice as long on whole matrices
             whole = partial(_dot, b=self.values)
-            forward = partial(lax.platform_dependent, cpu=self._blocked_rmatvec, default=whole)
+            forward: Any = partial(lax.platform_dependent, cpu=self._blocked_rmatvec, default=whole)
             return _linear(forward, self.matvec, t, self.shape[1])
         if self._in_one():
             return _dot(t, self.values.astype(jnp.float64))
