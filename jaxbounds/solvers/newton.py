@@ -141,7 +141,9 @@ class NewtonCG(Solver):
         """One Newton step."""
         best, curved = state.best, None
         relative = best.relative_gap()
-        if task.loss.kinks:
+        # ahead of a single kink it pays only if directions are cheap
+        averaged = len(task.loss.kinks) > (1 if sample_size(task.matrix) is None else 0)
+        if averaged:
             reach = jnp.where(relative > _BLUR, state.reach, 0.0)
             curved = _Blurred(task.loss, reach, state.leaves & (best.n_steps == 0))
         quadratic = task.loss.piecewise_quadratic and not task.loss.kinks and task.penalty.quadratic
@@ -149,7 +151,7 @@ class NewtonCG(Solver):
             rtol = jnp.clip(jnp.sqrt(0.5 * self.beyond * tol / jnp.maximum(relative, 1e-300)), 1e-10, 0.1)
         else:
             rtol = forcing(best, tol)
-        if task.loss.kinks:
+        if averaged:
             rtol = jnp.where(relative > _BLUR, _ROUGH, rtol)
         w, s, moved, steps = newton_step(
             task, task.loss, state.w, state.s, state.v, state.scale, rtol, best.primal, self.max_cg,
