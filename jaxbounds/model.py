@@ -16,7 +16,7 @@ from jaxbounds.matrix import Matrix
 from jaxbounds.own_labels import Codes, codes_of, decode, encode
 from jaxbounds.penalties import Penalty
 from jaxbounds.problem import Problem, dual_vector
-from jaxbounds.pytree import in_float64, pytree, static
+from jaxbounds.pytree import in_float64, is_traced, pytree, static
 from jaxbounds.rounding import TINY, U, dot_error, down, growth, up
 from jaxbounds.row_blocks import RowBlocks
 from jaxbounds.status import Status
@@ -383,6 +383,8 @@ def _read_often(matrix: Any) -> Any:
 
 def certain(penalty: Penalty, w, status):
     """(w, status), or (NaN, INVALID) for a penalty out of its range, which only tracers can be: then no bound holds."""
+    if not is_traced(penalty):
+        return w, status
     fine = penalty.in_range().all()
     invalid = xp.asarray(Status.INVALID, dtype=xp.int32)
     return xp.where(fine, w, xp.nan), xp.where(fine, xp.asarray(status, dtype=xp.int32), invalid)
