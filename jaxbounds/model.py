@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import scipy.sparse as sp
 
-from jaxbounds.array import Array, fori_loop, on_host, put, squared, to_host, xp
+from jaxbounds.array import Array, fori_loop, on_host, put, readable, squared, to_host, uses_jax, xp
 from jaxbounds.host import HostMatrix, host_matrix, matrix_of
 from jaxbounds.intercept import balanced_intercept
 from jaxbounds.losses import Loss
@@ -16,7 +16,7 @@ from jaxbounds.matrix import Matrix
 from jaxbounds.own_labels import Codes, codes_of, decode, encode
 from jaxbounds.penalties import Penalty
 from jaxbounds.problem import Problem, dual_vector
-from jaxbounds.pytree import in_float64, is_traced, pytree, static
+from jaxbounds.pytree import in_float64, pytree, static
 from jaxbounds.rounding import TINY, U, dot_error, down, growth, up
 from jaxbounds.row_blocks import RowBlocks
 from jaxbounds.status import Status
@@ -383,9 +383,9 @@ def _read_often(matrix: Any) -> Any:
 
 def certain(penalty: Penalty, w, status):
     """(w, status), or (NaN, INVALID) for a penalty out of its range, which only tracers can be: then no bound holds."""
-    if not is_traced(penalty):
+    fine = readable(penalty).in_range().all()
+    if not uses_jax((fine,)) and fine:  # nothing to compile
         return w, status
-    fine = penalty.in_range().all()
     invalid = xp.asarray(Status.INVALID, dtype=xp.int32)
     return xp.where(fine, w, xp.nan), xp.where(fine, xp.asarray(status, dtype=xp.int32), invalid)
 
