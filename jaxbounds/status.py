@@ -42,7 +42,8 @@ _ADVICE = {
     "are valid: accept the gap, raise tol, or rescale the data.",
     Status.NONFINITE: "The objective overflowed or became NaN; rescale the rows of the data or raise the penalty.",
     Status.INVALID: "The change does not fit the model (an index out of range or repeated, a value that is not finite, "
-    "a label that is not -1 or +1, a weight that is not positive); the intervals are (-inf, inf).",
+    "a label that is not -1 or +1, a weight that is not positive, a penalty out of its range); the intervals are "
+    "(-inf, inf).",
     Status.VACUOUS: "The bounds are valid but infinite: the new duality gap is not finite for this change; "
     "retrain with refit.",
     Status.NO_INTERCEPT: "Intercepts of any size are best, because all labels are of one class or the loss never rises "
