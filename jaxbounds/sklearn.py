@@ -247,6 +247,8 @@ class BoundedClassifier(ClassifierMixin, _Bounded):
         """Train on X (n, d) and labels y (n,) of any kind, with weights >= 0; returns itself."""
         X, y = _validated(self, X, y)
         check_classification_targets(y)
+        if y.dtype.kind == "f":  # scikit-learn 1.5 takes a long double beyond float64
+            as_vector(y, X.shape[0], "y")
         weight = self._weights(sample_weight, X.shape[0])
         self.classes_, codes = np.unique(y, return_inverse=True)
         if len(np.unique(codes[weight > 0])) < 2:

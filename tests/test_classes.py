@@ -394,7 +394,7 @@ def test_one_vs_rest(intercept):
         jb.bound(model, jb.set_targets([1], [3]))
     words = np.array(["dog", "ant", "cow"])  # numbered as np.unique orders them
     named = jb.fit_one_vs_rest(problem, X, words[y], tol=1e-10)
-    place = [1, 2, 0]  # ant, cow, dog
+    place = np.array([1, 2, 0])  # ant, cow, dog
     assert named.classes_ == ("ant", "cow", "dog") and np.array_equal(named.w, np.asarray(model.w)[place])
     change = jb.combine(jb.set_rows([0], X_new, ["cow"]), jb.set_targets([4], "dog"), jb.remove_rows([7]))
     np.testing.assert_array_equal(jb.bound(named, change).w().upper, jb.bound(model, jb.combine(

@@ -142,7 +142,7 @@ def test_a_column_of_the_user_may_be_called_intercept():
     whole = bounds.w()
     for j, name in enumerate(model.names):
         assert bounds.w(name).upper == whole.upper[j]
-    np.testing.assert_array_equal(bounds.w(["fare", "age"]).lower, whole.lower[[2, 0]])
+    np.testing.assert_array_equal(bounds.w(["fare", "age"]).lower, whole.lower[np.array([2, 0])])
     with pytest.raises(ValueError, match=r"j\[0\] = 'dose' is not a column of the training data; they are \['age', "):
         bounds.w("dose")
     free = jb.bound(jb.from_sklearn(RidgeClassifier().fit(frame[["age"]], y), frame[["age"]], y), jb.remove_rows([0]))
