@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from jaxbounds.certificates import Method
+from jaxbounds.own_labels import Labelled
 from jaxbounds.solvers.base import Solver
 
 HERE = Path(__file__).resolve().parent
@@ -43,7 +44,8 @@ def entries(module: str, name: str) -> Iterator[str]:
     yield f"* `{path}{signature(item) if called else ''}`: {first_line(item)}"
     # methods and solvers are handed over, not asked; what only extensions build on has no example
     asked = isinstance(item, type) and not issubclass(item, Method | Solver) and "Example:" in doc
-    for key, member in vars(item).items() if asked else ():
+    members = dict(vars(item)) | (dict(vars(Labelled)) if asked and issubclass(item, Labelled) else {})
+    for key, member in members.items() if asked else ():
         function = member.fget if isinstance(member, property) else getattr(member, "__func__", member)
         if not key.startswith("_") and inspect.isfunction(function) and inspect.getdoc(function):
             takes = "" if isinstance(member, property) else signature(function)

@@ -10,44 +10,17 @@ from jaxbounds.arguments import as_array, is_real
 from jaxbounds.array import xp
 from jaxbounds.kinds import Change, Combined, check_change
 from jaxbounds.messages import first_bad
-from jaxbounds.own_labels import codes_of, decode, encode, remedy
+from jaxbounds.own_labels import Labelled, codes_of, remedy
 from jaxbounds.problem import as_vector
 from jaxbounds.pytree import is_traced
 
 
-class ClassModel(abc.ABC):
+class ClassModel(Labelled, abc.ABC):
     """A model with one vector of coefficients for each class; `bound` and `refit` hand their work to it."""
 
     classes: Any  # K
     classes_: Any  # the classes as they were given, None if they are class numbers
-
-    def encode_labels(self, labels) -> np.ndarray:
-        """Labels in the classes of the training data as targets of a change.
-
-        Args:
-            labels: words or numbers of `classes_`, of any shape.
-
-        Returns:
-            class numbers, float64 of the same shape.
-
-        Raises:
-            ValueError: a label is none of the classes.
-        """
-        return encode(labels, self._codes())
-
-    def decode_labels(self, labels) -> np.ndarray:
-        """What `labels(X)` of a model or of bounds returns in the classes of the training data.
-
-        Args:
-            labels: class numbers of any shape, -1 for what is undecided.
-
-        Returns:
-            objects of the same shape, None for what is undecided.
-
-        Raises:
-            ValueError: a number is none of a class.
-        """
-        return decode(labels, self._codes(), -1)
+    undecided = -1
 
     def _codes(self):
         return codes_of(tuple(range(self.classes)) if self.classes_ is None else self.classes_, True)

@@ -13,7 +13,7 @@ from jaxbounds.host import HostMatrix, host_matrix, matrix_of
 from jaxbounds.intercept import balanced_intercept
 from jaxbounds.losses import Loss
 from jaxbounds.matrix import Matrix
-from jaxbounds.own_labels import Codes, codes_of, decode, encode
+from jaxbounds.own_labels import Codes, Labelled, codes_of
 from jaxbounds.penalties import Penalty
 from jaxbounds.problem import Problem, dual_vector
 from jaxbounds.pytree import in_float64, pytree, static
@@ -78,7 +78,7 @@ class Totals:
 
 
 @pytree
-class Model:
+class Model(Labelled):
     """A trained model, or any other pair (w, alpha), with what the bounds need.
 
     Attributes:
@@ -131,24 +131,6 @@ class Model:
         """(d,) the name of each column, its number as text if it has none; "intercept" for a penalised intercept."""
         d = self.w.shape[0]
         return tuple(map(str, range(d))) if self.inputs is None else self.inputs.column_names(d)
-
-    def encode_labels(self, labels) -> np.ndarray:
-        """Labels in the classes of the training data, of any shape, as targets of a change: float64 -1 and +1."""
-        return encode(labels, self._codes())
-
-    def decode_labels(self, labels) -> np.ndarray:
-        """What `labels(X)` of bounds returns in the classes of the training data: objects, None where undecided (0).
-
-        Example:
-            >>> import numpy as np, jaxbounds as jb
-            >>> from sklearn.linear_model import RidgeClassifier
-            >>> X, y = np.array([[1.0], [2.0], [-1.0], [-2.0]]), np.array(["yes", "yes", "no", "no"])
-            >>> model = jb.from_sklearn(RidgeClassifier().fit(X, y), X, y)
-            >>> bounds = jb.bound(model, jb.set_targets([0], ["no"]), jb.Curvature())
-            >>> model.decode_labels(bounds.labels([[9.0], [-9.0]])).tolist(), model.decode_labels([0]).tolist()
-            (['yes', 'no'], [None])
-        """
-        return decode(labels, self._codes(), 0)
 
     def _codes(self) -> Codes:
         if self.classes_ is None and not self.problem.loss.classification:

@@ -61,6 +61,52 @@ def check_labels(target: Any, codes: Codes) -> Any:
     return target
 
 
+class Labelled:
+    """A model that knows the classes of its training data, as they were given."""
+
+    undecided = 0  # what `labels(X)` says where intervals do not tell
+
+    def _codes(self) -> Codes:
+        raise NotImplementedError
+
+    def encode_labels(self, labels) -> np.ndarray:
+        """Labels in the classes of the training data as targets of a change.
+
+        Args:
+            labels: words or numbers of `classes_`, of any shape.
+
+        Returns:
+            -1 and +1, or class numbers if there are more than two: float64 of the same shape.
+
+        Raises:
+            ValueError: a label is none of the classes, or the targets are no classes.
+        """
+        return encode(labels, self._codes())
+
+    def decode_labels(self, labels) -> np.ndarray:
+        """What `labels(X)` of bounds returns in the classes of the training data.
+
+        Args:
+            labels: -1, +1 and 0 for what is undecided; of more than two classes class numbers, and -1 for that.
+
+        Returns:
+            objects of the same shape, None for what is undecided.
+
+        Raises:
+            ValueError: a number is none of a class, or the targets are no classes.
+
+        Example:
+            >>> import numpy as np, jaxbounds as jb
+            >>> from sklearn.linear_model import RidgeClassifier
+            >>> X, y = np.array([[1.0], [2.0], [-1.0], [-2.0]]), np.array(["yes", "yes", "no", "no"])
+            >>> model = jb.from_sklearn(RidgeClassifier().fit(X, y), X, y)
+            >>> bounds = jb.bound(model, jb.set_targets([0], ["no"]), jb.Curvature())
+            >>> model.decode_labels(bounds.labels([[9.0], [-9.0]])).tolist(), model.decode_labels([0]).tolist()
+            (['yes', 'no'], [None])
+        """
+        return decode(labels, self._codes(), self.undecided)
+
+
 def encode(labels: Any, codes: Codes) -> np.ndarray:
     """The targets of labels in their own classes, float64."""
     array = as_array(labels, "labels", "labels")
