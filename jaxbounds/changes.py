@@ -187,7 +187,7 @@ def set_rows(rows, X_new, y_new=None, *, old_values=None) -> Change:
     k = rows.shape[0]
     target, labels = (None, None) if y_new is None else _labelled(y_new, k)
     change = SetRows(rows, _block(X_new, (k, None), "X_new"), target, _old_block(old_values, (k, None)))
-    return named(change, labels=labels, X=X_new)
+    return named(change, labels=labels, X=X_new, old=old_values)
 
 
 @in_float64
@@ -195,7 +195,8 @@ def set_columns(cols, X_new, *, old_values=None) -> Change:
     """Whole columns: X[:, cols] = X_new.
 
     Args:
-        cols: (k,) integers, or names for a model that knows the names of its columns. X_new: (n, k).
+        cols: (k,) integers, or names for a model that knows the names of its columns.
+        X_new: (n, k); a data frame is read by name, its rows by position.
         old_values: (n, k), needed only without data.
 
     Returns:
@@ -215,7 +216,7 @@ def set_columns(cols, X_new, *, old_values=None) -> Change:
     cols = _unique_index(cols, "cols")
     k = cols.shape[0]
     change = SetColumns(cols, _block(X_new, (None, k), "X_new"), _old_block(old_values, (None, k)))
-    return named(change, names)
+    return named(change, names, X=X_new, old=old_values)
 
 
 @in_float64
@@ -241,7 +242,7 @@ def set_targets(rows, y_new, *, old_values=None) -> Change:
     rows = _unique_index(rows, "rows")
     k = rows.shape[0]
     target, labels = _labelled(y_new, k)
-    return named(SetTargets(rows, target, _old_block(old_values, (k, None))), labels=labels)
+    return named(SetTargets(rows, target, _old_block(old_values, (k, None))), labels=labels, old=old_values)
 
 
 @in_float64
@@ -265,7 +266,7 @@ def set_weights(rows, weights, *, old_values=None) -> Change:
     rows = _unique_index(rows, "rows")
     k = rows.shape[0]
     weights = as_sample_weight(_values(weights, k, "weights"), k, "weights")
-    return SetWeights(rows, weights, _old_block(old_values, (k, None)))
+    return named(SetWeights(rows, weights, _old_block(old_values, (k, None))), old=old_values)
 
 
 @in_float64
@@ -312,7 +313,8 @@ def remove_rows(rows, keep_n: bool = False, *, old_values=None) -> Change:
         [[0.0, 1.0]]
     """
     rows = _unique_index(rows, "rows")
-    return RemoveRows(rows, _old_block(old_values, (rows.shape[0], None)), as_flag(keep_n, "keep_n"))
+    old = _old_block(old_values, (rows.shape[0], None))
+    return named(RemoveRows(rows, old, as_flag(keep_n, "keep_n")), old=old_values)
 
 
 @in_float64
@@ -356,7 +358,7 @@ def remove_columns(cols, *, old_values=None) -> Change:
     """
     cols, names = _numbered(cols)
     cols = _unique_index(cols, "cols")
-    return named(RemoveColumns(cols, _old_block(old_values, (None, cols.shape[0]))), names)
+    return named(RemoveColumns(cols, _old_block(old_values, (None, cols.shape[0]))), names, old=old_values)
 
 
 def set_penalty(penalty: Penalty) -> Change:

@@ -112,17 +112,16 @@ class Inputs:
             old = None if part.old_values is None else self._values(part.old_values, part.cols)
             return replace(part, values=self._values(part.values, part.cols), old_values=old)
         if isinstance(part, SetColumns):
-            old = None if part.old_values is None else self._columns(part.old_values, part.cols)
-            return replace(part, matrix=self._columns(part.matrix, part.cols), old_values=old)
+            part = replace(part, matrix=self._columns(part.matrix, part.cols))
         if isinstance(part, SetRows):
             part = replace(part, matrix=self._whole(part.matrix))
         if isinstance(part, AddRows):
             self._check_new(part.matrix.shape[-1], more)
             part = replace(part, matrix=self._whole(part.matrix, more))
         old = getattr(part, "old_values", None)
-        if old is not None and hasattr(part, "rows"):
-            part = replace(part, old_values=self._whole(old))
-        return part
+        if old is None:
+            return part
+        return replace(part, old_values=self._whole(old) if hasattr(part, "rows") else self._columns(old, part.cols))
 
     def kept(self, columns: Any) -> "Inputs":
         """The inputs after only these of the model's columns (and added ones) stay."""

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from jaxbounds.classes import ClassModel, each_target
-from jaxbounds.kinds import AddRows, Change, Combined, SetRows
+from jaxbounds.kinds import Change, Combined, RemoveColumns, SetColumns
 from jaxbounds.matrix import Dense, as_matrix
 from jaxbounds.messages import brief, few
 from jaxbounds.own_labels import Codes, codes_of, in_targets
@@ -58,7 +58,7 @@ def text(values: Any) -> tuple[str, ...] | None:
 class Named(Change):
     """A change whose columns or labels are names; a model that knows them turns them into numbers.
 
-    In `change`, column k stands for columns[k] and target k for labels[k]; `order` names the columns of its rows.
+    In `change`, column k stands for columns[k] and target k for labels[k]; `order` names the columns of its blocks.
     """
 
     change: Any
@@ -75,13 +75,31 @@ class Named(Change):
         if self.labels is not None:
             targets = np.array([_target(label, codes) for label in self.labels])
             change = replace(change, target=targets[np.asarray(change.target, np.int64)])
-        if self.order is not None and names is not None and self.order != names:
-            if sorted(self.order) != sorted(names):
-                missing, unknown = sorted(set(names) - set(self.order)), sorted(set(self.order) - set(names))
-                raise ValueError(f"X_new must have the columns of the training data: missing {few(missing)}, "
-                                 f"unknown {few(unknown)}")  # fmt: skip
-            change = replace(change, matrix=_columns_of(change.matrix, positions(names, self.order, "X_new")))
-        return change
+        return self._in_order(change, self._wanted(change, names, constant))
+
+    def _in_order(self, change: Any, wanted: tuple[str, ...] | None) -> Change:
+        """The change with the columns of its data frames where they belong."""
+        if self.order is None or wanted is None or self.order == wanted:
+            return change
+        what = "X_new" if hasattr(change, "matrix") else "old_values"
+        if sorted(self.order) != sorted(wanted):
+            missing, unknown = sorted(set(wanted) - set(self.order)), sorted(set(self.order) - set(wanted))
+            whose = "that cols names" if isinstance(change, SetColumns | RemoveColumns) else "of the training data"
+            raise ValueError(f"{what} must have the columns {whose}: missing {few(missing)}, unknown {few(unknown)}; "
+                             f"{what}.to_numpy() goes by position")  # fmt: skip
+        place = positions(wanted, self.order, what)
+        blocks = {key: getattr(change, key, None) for key in ("matrix", "old_values")}
+        moved = {key: _columns_of(block, place) for key, block in blocks.items() if block is not None}
+        return replace(change, **moved)
+
+    def _wanted(self, change: Any, names: tuple[str, ...] | None, constant: Any) -> tuple[str, ...] | None:
+        """The names of the columns that its blocks must have, in this order; None where they are not known."""
+        if not isinstance(change, SetColumns | RemoveColumns):
+            return names
+        if self.columns is not None or names is None or is_traced(change.cols):
+            return self.columns
+        known = dict(enumerate(names)) | ({} if constant is None else {constant[1]: constant[0]})
+        return tuple(known.get(j, str(j)) for j in np.asarray(change.cols).tolist())
 
     def write(self, table):
         self.resolve(None, None).write(table)
@@ -118,9 +136,14 @@ def _columns_of(matrix: Any, order: list[int]) -> Any:
     return as_matrix(matrix.to_scipy().tocsc()[:, order])
 
 
-def named(change: Change, columns=None, labels=None, X: Any = None) -> Change:
-    """The change itself, or one that waits for the meaning of the names in it."""
-    order = frame_columns(X) if isinstance(change, SetRows | AddRows) else None
+def named(change: Change, columns=None, labels=None, X: Any = None, old: Any = None) -> Change:
+    """The change itself, or one that waits for the meaning of the names in it; X and old may be data frames."""
+    order, before = frame_columns(X), frame_columns(old)
+    if X is None:
+        order = before
+    elif before not in (None, order):
+        raise ValueError("old_values must have the columns of X_new, in the same order; pass both as data frames, or "
+                         "old_values.to_numpy(), which goes by position")  # fmt: skip
     if columns is None and labels is None and order is None:
         return change
     return Named(change, columns, labels, order)

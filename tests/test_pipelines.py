@@ -226,6 +226,18 @@ def test_columns_and_labels_by_name():
         (jb.combine(jb.add_rows(upset, "no"), jb.remove_rows([2])),
          jb.combine(jb.add_rows(X[[9]], [-1]), jb.remove_rows([2]))),
     ]  # fmt: skip
+    new = X[:, [0, 2]] + [0.3, -0.2]
+    turned = Frame(new[:, ::-1], ["dose", "age"])  # a data frame is read by name, whatever the order of its columns
+    before = Frame(X[:, [2, 0]], ["dose", "age"])
+    pairs += [(jb.set_columns(columns, turned), jb.set_columns([0, 2], new)) for columns in (["age", "dose"], [0, 2])]
+    for old, numbered in (
+        (jb.set_columns(["age", "dose"], turned, old_values=before), pairs[-1][1]),
+        (jb.remove_columns([0, 2], old_values=before), jb.remove_columns([0, 2])),
+        (jb.set_targets([9], "no", old_values=upset), jb.set_targets([9], [-1])),
+        (jb.set_weights([9], 2.0, old_values=upset), jb.set_weights([9], 2.0)),
+        (jb.remove_rows([9], old_values=upset), jb.remove_rows([9])),
+    ):
+        np.testing.assert_allclose(jb.bound(model.without_data(), old).gap, jb.bound(model, numbered).gap, 1e-9, 1e-12)
     for named, numbered in pairs:
         one, other = jb.bound(model, named), jb.bound(model, numbered)
         np.testing.assert_array_equal(one.gap, other.gap)
@@ -263,6 +275,11 @@ def test_names_that_are_not_known_are_refused():
         jb.bound(model, jb.set_columns(["age"], X[:, [0]]))
     with pytest.raises(ValueError, match=r"missing \['e'\], unknown \['f'\]"):
         jb.bound(model, jb.set_rows([0], Frame(X[[0]], "abcdf")))
+    for cols in (["a"], [0]):
+        with pytest.raises(ValueError, match=r"columns that cols names: missing \['a'\], unknown \['b'\]; X_new.to_n"):
+            jb.bound(model, jb.set_columns(cols, Frame(X[:, [0]], "b")))
+    with pytest.raises(ValueError, match="old_values must have the columns of X_new, in the same order"):
+        jb.set_rows([0], Frame(X[[0]], "abcde"), old_values=Frame(X[[0]], "edcba"))
     with pytest.raises(ValueError, match=r"X lacks the columns \['e'\]"):
         model.scores(Frame(X[:, :4], "abcd"))
     with pytest.raises(ValueError, match=r"X lacks the columns \['e'\]"):
