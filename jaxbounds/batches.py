@@ -32,7 +32,7 @@ from jaxbounds.kinds import (
 from jaxbounds.matrix import Dense, Sparse, as_matrix
 from jaxbounds.messages import brief
 from jaxbounds.model import Model
-from jaxbounds.names import Named, numbered
+from jaxbounds.names import Named, numbered, own_codes
 from jaxbounds.penalties import Penalty
 from jaxbounds.pytree import in_float64, is_traced, pytree, static
 
@@ -276,7 +276,7 @@ def each_target_flipped(model: Model, rows=None) -> Change:
     """
     if not isinstance(model, Model):
         raise TypeError(not_a_model(model))
-    if not model.problem.loss.classification:
+    if not model.problem.loss.classification and own_codes(model) is None:
         raise ValueError(f"{model.problem.loss.name} has no labels to flip; stack set_targets changes instead")
     rows = _rows_of(model, rows)
     if model.data is None:

@@ -186,7 +186,8 @@ def set_rows(rows, X_new, y_new=None, *, old_values=None) -> Change:
     rows = _unique_index(rows, "rows")
     k = rows.shape[0]
     target, labels = (None, None) if y_new is None else _labelled(y_new, k)
-    change = SetRows(rows, _block(X_new, (k, None), "X_new"), target, _old_block(old_values, (k, None)))
+    own = y_new is not None and labels is None
+    change = SetRows(rows, _block(X_new, (k, None), "X_new"), target, _old_block(old_values, (k, None)), own)
     return named(change, labels=labels, X=X_new, old=old_values)
 
 
@@ -224,8 +225,8 @@ def set_targets(rows, y_new, *, old_values=None) -> Change:
     """New labels or targets: y[rows] = y_new.
 
     Args:
-        rows: (k,) integers. y_new: (k,) labels -1/+1 for margin losses, numbers otherwise; labels in words for a
-            model of an estimator that was fitted on such.
+        rows: (k,) integers. y_new: (k,) labels -1/+1 for margin losses, numbers otherwise; for a model that knows the
+            classes of its training data (`classes_`) words or numbers of these.
         old_values: (k, d), the rows of X; needed only if the model was stored without its data.
 
     Returns:
@@ -242,7 +243,8 @@ def set_targets(rows, y_new, *, old_values=None) -> Change:
     rows = _unique_index(rows, "rows")
     k = rows.shape[0]
     target, labels = _labelled(y_new, k)
-    return named(SetTargets(rows, target, _old_block(old_values, (k, None))), labels=labels, old=old_values)
+    change = SetTargets(rows, target, _old_block(old_values, (k, None)), labels is None)
+    return named(change, labels=labels, old=old_values)
 
 
 @in_float64
@@ -291,7 +293,7 @@ def add_rows(X_new, y_new, sample_weight=None) -> Change:
     k = matrix.shape[0]
     weight = None if sample_weight is None else as_sample_weight(sample_weight, k)
     target, labels = _labelled(y_new, k)
-    return named(AddRows(matrix, target, weight), labels=labels, X=X_new)
+    return named(AddRows(matrix, target, weight, labels is None), labels=labels, X=X_new)
 
 
 @in_float64

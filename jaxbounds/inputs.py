@@ -13,7 +13,8 @@ import scipy.sparse as sp
 
 from jaxbounds.array import on_host, to_host, xp
 from jaxbounds.batches import Flat
-from jaxbounds.classes import each_target
+from jaxbounds.class_weights import Present, present_of, weighted
+from jaxbounds.classes import ClassModel, each_target
 from jaxbounds.host import HostMatrix, matrix_of
 from jaxbounds.kinds import AddRows, Change, Combined, SetColumns, SetElements, SetRows, added
 from jaxbounds.matrix import Dense, Matrix, Sparse, as_matrix
@@ -41,6 +42,7 @@ class Inputs:
         constant: what the model's column number `width` holds, or None if there is no such column.
         names: the columns' names, or None.
         classes: the user's labels of -1 and +1, or of the class numbers; None if they are these.
+        class_weights: (classes,) what sample weights are multiplied by, or None.
     """
 
     vectors: tuple
@@ -49,6 +51,7 @@ class Inputs:
     constant: float | None = static(default=None)
     names: tuple[str, ...] | None = static(default=None)
     classes: tuple | None = static(default=None)
+    class_weights: Any = None
 
     def check(self, d: int) -> None:
         """Raise unless these can be the inputs of a model of d columns; for what is read from files."""
@@ -130,7 +133,7 @@ class Inputs:
         constant = self.constant if np.any(columns == self.width) else None
         names = None if self.names is None else tuple(self.names[j] for j in old)
         vectors = tuple(np.asarray(vector)[old] for vector in self.vectors)
-        return Inputs(vectors, self.steps, len(old), constant, names, self.classes)
+        return Inputs(vectors, self.steps, len(old), constant, names, self.classes, self.class_weights)
 
     def _values(self, values, cols):
         """Scattered values of the given columns; the constant's and added columns have no scale."""
@@ -200,27 +203,40 @@ def _dense(matrix: Any) -> Any:
     return Dense(matrix.to_dense())
 
 
-def read_any(model: Any, change: Any) -> Any:
-    """A change as its user wrote it, in the numbers and units of the model's own data."""
+def read_any(model: Any, change: Any, present: Present | None = None) -> Any:
+    """A change as its user wrote it, in the numbers and units of the model's own data.
+
+    `present` gives the targets and weights of rows, by default those of the model.
+    """
     inputs = _inputs_of(model)
     if isinstance(change, Flat):
         if inputs is None:
             return change
         codes = own_codes(model)
-        return replace(change, flat=tuple(inputs.part(with_targets(part, codes)) for part in change.flat))
+        flat, owners = tuple(with_targets(part, codes, raises=False) for part in change.flat), change.owners
+        if inputs.class_weights is not None:
+            flat, owners = _weighted(model, inputs, flat, owners, present)
+        return replace(change, flat=tuple(map(inputs.part, flat)), owners=owners)
     change = numbered(model, change)
-    if inputs is None or not (inputs.steps or inputs.constant is not None):
+    if inputs is None or not (inputs.steps or inputs.constant is not None or inputs.class_weights is not None):
         return change
     if on_host(inputs, change):
         inputs, change = to_host((inputs, change))
-    more = added(change.parts())[1]
-    parts = tuple(inputs.part(part, more) for part in change.parts())
+    parts, more = change.parts(), added(change.parts())[1]
+    if inputs.class_weights is not None:
+        parts, _ = _weighted(model, inputs, parts, (None,) * len(parts), present)
+    parts = tuple(inputs.part(part, more) for part in parts)
     return parts[0] if len(parts) == 1 else Combined(parts)
 
 
-def read(model: Any, change: Change) -> Change:
+def _weighted(model: Any, inputs: Inputs, parts, owners, present: Present | None):
+    several = isinstance(model, ClassModel)
+    return weighted(parts, owners, inputs.class_weights, several, present or present_of(model))
+
+
+def read(model: Any, change: Change, present: Present | None = None) -> Change:
     """`read_any` of one change on the host, whose targets must be labels where the classes are known."""
-    change, codes = read_any(model, change), own_codes(model)
+    change, codes = read_any(model, change, present), own_codes(model)
     return change if codes is None else each_target(change, lambda target: check_labels(target, codes))
 
 

@@ -1,4 +1,7 @@
-"""The kinds of change as pytrees, and what each does to the data itself (`apply`, on the host)."""
+"""The kinds of change as pytrees, and what each does to the data itself (`apply`, on the host).
+
+`own` says that targets are numbers as a user wrote them: a model that knows its classes reads them, once.
+"""
 
 from abc import abstractmethod
 from typing import Any
@@ -24,7 +27,8 @@ class Change:
         """The new data, for retraining elsewhere (host only).
 
         Args:
-            X: (n, d) numpy, jax or scipy data. y: (n,). sample_weight: (n,) or None.
+            X: (n, d) numpy, jax or scipy data, or a data frame, whose columns the change may name.
+            y: (n,), words if the change writes labels in words. sample_weight: (n,) or None.
 
         Returns:
             (X, y, sample_weight) of the new problem in compact numbers: removed rows and columns are gone, added ones
@@ -73,6 +77,7 @@ class Table:
     """Data under change on the host; rows and columns keep their old numbers until `result`."""
 
     def __init__(self, X, y, sample_weight):
+        self.given = X
         matrix: Any = as_matrix(X).to_scipy()
         self.sparse = sp.issparse(matrix)
         self.n, self.d = matrix.shape
@@ -81,7 +86,9 @@ class Table:
         self._take_targets(y, sample_weight)
 
     def _take_targets(self, y, sample_weight):
-        self.y = np.array(as_vector(y, self.n, "y"))
+        words = np.asarray(y, object) if isinstance(y, list | tuple | np.ndarray) or hasattr(y, "to_numpy") else None
+        self.words = words is not None and words.shape == (self.n,) and all(isinstance(one, str) for one in words)
+        self.y: Any = words.copy() if self.words else np.array(as_vector(y, self.n, "y"))  # type: ignore[union-attr]
         self.weight = None if sample_weight is None else np.array(as_sample_weight(sample_weight, self.n))
         self.kept_rows = np.ones(self.n, bool)
         self.kept_columns = np.ones(self.d, bool)
@@ -97,8 +104,18 @@ class Table:
         if not self.kept_columns.any():
             raise ValueError("remove_columns leaves no column at all; keep at least one")
         X = self.X[self.kept_rows][:, self.kept_columns].astype(self.dtype, copy=False)
-        weight = None if self.weight is None else self.weight[self.kept_rows]
-        return X, self.y[self.kept_rows], weight
+        return X, *self._vectors()
+
+    def _vectors(self):
+        y = self.y.astype(str) if self.words else self.y
+        return y[self.kept_rows], None if self.weight is None else self.weight[self.kept_rows]
+
+    def labels(self, target):
+        """New targets, words if y holds words."""
+        target = np.asarray(target)
+        if self.words and target.dtype.kind not in "OU":
+            raise ValueError("y holds words, and y_new numbers; write y_new in words")
+        return target
 
     def overwrite(self, entries):
         """X[rows, cols] = values, sparse or dense."""
@@ -150,7 +167,7 @@ class BlockTable(Table):
     """Row blocks under change: touched and added rows are held in memory, and the file is read past them."""
 
     def __init__(self, X: RowBlocks, y, sample_weight):
-        self.base, self.dtype, self.sparse = X, X.dtype, X.sparse
+        self.given, self.base, self.dtype, self.sparse = X, X, X.dtype, X.sparse
         self.n, self.d = X.shape
         self.number = np.zeros(1, np.int64)  # the rows held in X; a table is never empty
         self.X: Any = X.take(self.number).astype(X.dtype)
@@ -169,9 +186,7 @@ class BlockTable(Table):
             raise ValueError("remove_rows leaves no row at all; keep at least one")
         number = np.arange(self.shape[0])
         number[self.number] = self.n + np.arange(self.number.size)
-        weight = None if self.weight is None else self.weight[self.kept_rows]
-        X = self.base.with_rows(number[self.kept_rows], self.X.astype(self.dtype, copy=False))
-        return X, self.y[self.kept_rows], weight
+        return self.base.with_rows(number[self.kept_rows], self.X.astype(self.dtype, copy=False)), *self._vectors()
 
     def overwrite(self, entries):
         rows, cols, values = entries
@@ -227,6 +242,7 @@ class SetRows(Change):
     matrix: Matrix
     target: Any = None
     old_values: Any = None
+    own: bool = static(default=False)
 
     def write(self, table):
         rows = np.asarray(self.rows)
@@ -236,7 +252,7 @@ class SetRows(Change):
         slot, cols, values = self.matrix.rows(np.arange(len(rows)))
         table.overwrite((rows[slot], cols, values))
         if self.target is not None:
-            table.y[rows] = np.asarray(self.target)
+            table.y[rows] = table.labels(self.target)
 
 
 @pytree
@@ -263,10 +279,11 @@ class SetTargets(Change):
     rows: Any
     target: Any
     old_values: Any = None
+    own: bool = static(default=False)
 
     def write(self, table):
         table.check_rows(np.asarray(self.rows))
-        table.y[np.asarray(self.rows)] = np.asarray(self.target)
+        table.y[np.asarray(self.rows)] = table.labels(self.target)
 
 
 @pytree
@@ -289,6 +306,7 @@ class AddRows(Change):
     matrix: Matrix
     target: Any
     weight: Any = None
+    own: bool = static(default=False)
 
     def write(self, table):
         k, width = self.matrix.shape
@@ -298,7 +316,7 @@ class AddRows(Change):
         table.grow(k, 0)
         row, col, values = entries(self.matrix)
         table.overwrite((n + row, col, values))
-        table.y = np.append(table.y, np.asarray(self.target))
+        table.y = np.append(table.y, table.labels(self.target))
         if self.weight is not None or table.weight is not None:
             new = np.ones(k) if self.weight is None else np.asarray(self.weight)
             table.weight = np.append(np.ones(n) if table.weight is None else table.weight, new)

@@ -191,7 +191,7 @@ class Monitor:
         check_change(change)
         if is_traced(change):
             raise TypeError("push runs on the host; call it outside jit, vmap and grad")
-        return put(read(self, change))
+        return put(read(self, change, self._present.at))
 
     def _plan(self, change: Change) -> Plan:
         if self._watch.X is not None and any(isinstance(part, AddColumns) for part in change.parts()):

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxbounds.classes import ClassModel, each_target
+from jaxbounds.classes import ClassModel
 from jaxbounds.kinds import Change, Combined, RemoveColumns, SetColumns
 from jaxbounds.matrix import Dense, as_matrix
 from jaxbounds.messages import brief, few
@@ -66,15 +66,16 @@ class Named(Change):
     labels: tuple[str, ...] | None = static(default=None)
     order: tuple[str, ...] | None = static(default=None)
 
-    def resolve(self, names: tuple[str, ...] | None, codes: Codes | None, constant: Any = None) -> Change:
+    def resolve(self, names: tuple[str, ...] | None, codes: dict[Any, Any] | None, constant: Any = None) -> Change:
         """The change in numbers: columns by `names` and `constant`, see `positions`; targets as `codes` has them."""
         change = self.change
         if self.columns is not None:
             numbers = np.array(positions(self.columns, names, "cols", constant), np.int32)
             change = replace(change, cols=numbers[np.asarray(change.cols)])
         if self.labels is not None:
-            targets = np.array([_target(label, codes) for label in self.labels])
-            change = replace(change, target=targets[np.asarray(change.target, np.int64)])
+            which = np.asarray(change.target, np.int64)
+            targets = np.array([_target(label, codes, which == k) for k, label in enumerate(self.labels)])
+            change = replace(change, target=targets[which])
         return self._in_order(change, self._wanted(change, names, constant))
 
     def _in_order(self, change: Any, wanted: tuple[str, ...] | None) -> Change:
@@ -102,7 +103,8 @@ class Named(Change):
         return tuple(known.get(j, str(j)) for j in np.asarray(change.cols).tolist())
 
     def write(self, table):
-        self.resolve(None, None).write(table)
+        words = {label: label for label in self.labels or ()} if table.words else None
+        self.resolve(frame_columns(table.given), words).write(table)
 
 
 def positions(wanted, names, what: str, constant: tuple[str, int] | None = None) -> list[int]:
@@ -120,13 +122,13 @@ def positions(wanted, names, what: str, constant: tuple[str, int] | None = None)
     return [place[name] for name in wanted]
 
 
-def _target(label: str, codes: Codes | None) -> float:
+def _target(label: str, codes: dict[Any, Any] | None, where: np.ndarray) -> Any:
     """-1 or +1, or the class number if there are more than two."""
+    at = f"y_new[{where.argmax()}] = {brief(label)}"
     if codes is None:
-        raise ValueError(f"y_new holds the label {brief(label)}, and this model's labels are -1 and +1, or "
-                         "class numbers; pass these")  # fmt: skip
+        raise ValueError(f"{at} is a word, and the targets are numbers here: -1 and +1, or class numbers; pass these")
     if label not in codes:
-        raise ValueError(f"y_new holds {brief(label)}, which is not one of the classes {few(codes)}")
+        raise ValueError(f"{at} is not one of the classes {few(codes)}; a new class needs a new fit")
     return codes[label]
 
 
@@ -165,9 +167,13 @@ def numbered(model: Any, change: Change) -> Change:
     return with_targets(resolved(change, names, codes, constant), codes)
 
 
-def with_targets(change: Change, codes: Codes | None) -> Change:
-    """The change with the classes' own numbers turned into targets."""
-    return change if codes is None else each_target(change, lambda target: in_targets(target, codes))
+def with_targets(change: Any, codes: Codes | None, raises: bool = True) -> Any:
+    """The change with numbers as its user wrote them turned into targets."""
+    if isinstance(change, Combined):
+        return Combined(tuple(with_targets(part, codes, raises) for part in change.parts()))
+    if codes is None or not getattr(change, "own", False):
+        return change
+    return replace(change, target=in_targets(change.target, codes, raises), own=False)
 
 
 def named_columns(model: Any, j: Any) -> Any:

@@ -1,5 +1,6 @@
 """Several classes by one binary model for each: training, and labels certified against all other classes."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -7,9 +8,10 @@ import numpy as np
 from jaxbounds.arguments import as_whole
 from jaxbounds.array import on_host, put, readable, xp
 from jaxbounds.bounds import Bounds, Interval, bound, published
+from jaxbounds.class_weights import present_of, weighted
 from jaxbounds.classes import ClassModel, argmax, as_classes, check_targets, class_labels, each_target, is_class
 from jaxbounds.inputs import rows_of
-from jaxbounds.kinds import Change
+from jaxbounds.kinds import Change, Combined
 from jaxbounds.matrix import as_matrix
 from jaxbounds.model import Model
 from jaxbounds.names import numbered, text
@@ -27,6 +29,7 @@ class OneVsRest(ClassModel):
     Attributes:
         models: tuple of K models; they share one data matrix.
         classes_: tuple of the classes, words or numbers as they were given; None if they are class numbers.
+        class_weights: (K,) what the sample weights of each class are multiplied by in all models, or None.
 
     Example:
         >>> import numpy as np, jaxbounds as jb
@@ -38,6 +41,7 @@ class OneVsRest(ClassModel):
 
     models: tuple[Model, ...]
     classes_: tuple | None = static(default=None)
+    class_weights: Any = None
 
     @property
     def classes(self) -> int:
@@ -72,7 +76,7 @@ class OneVsRest(ClassModel):
 
     def without_data(self) -> "OneVsRest":
         """The same models without their data matrix; a change must then bring its `old_values`."""
-        return OneVsRest(tuple(model.without_data() for model in self.models), self.classes_)
+        return replace(self, models=tuple(model.without_data() for model in self.models))
 
     def bound(self, change: Change, method: Any = None) -> "OneVsRestBounds":
         """See `jb.bound`: targets of the change are class numbers, and every method of binary models serves."""
@@ -82,7 +86,7 @@ class OneVsRest(ClassModel):
     def refit(self, change: Change, **options) -> "OneVsRest":
         """See `jb.refit`."""
         each = zip(self.models, self.changes(change), strict=True)
-        return OneVsRest(tuple(refit(model, part, **options) for model, part in each), self.classes_)
+        return replace(self, models=tuple(refit(model, part, **options) for model, part in each))
 
     @in_float64
     def changes(self, change: Change) -> list[Change]:
@@ -90,7 +94,16 @@ class OneVsRest(ClassModel):
         if isinstance(change, Change):
             change = numbered(self, change)
         check_targets(change, self)
+        if self.class_weights is not None:
+            parts = readable(change).parts()
+            parts, _ = weighted(parts, (None,) * len(parts), self.class_weights, True, self._present)
+            change = Combined(parts)
         return [each_target(change, lambda target, k=k: _versus(target, k, self.classes)) for k in range(self.classes)]
+
+    def _present(self, rows):
+        """The class numbers and weights of rows, see `class_weights.Present`."""
+        each = [present_of(model)(rows) for model in self.models]
+        return argmax(xp.stack([target for target, _ in each], axis=1)).astype(xp.float64), each[0][1]
 
 
 def _versus(target, k: int, classes: int):

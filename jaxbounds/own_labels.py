@@ -1,7 +1,7 @@
 """Labels in the user's own classes, words or numbers: what they are as targets of changes, and back again.
 
-Targets are -1 and +1, or class numbers 0, ..., K - 1. The estimator's own numbers are read as well where that cannot be
-mistaken: 0 and 1 for -1 and +1, but not 1 and 2, whose 1 is also the target of the other class.
+Targets are -1 and +1, or class numbers 0, ..., K - 1. Where the classes are numbers, numbers in changes are classes;
+targets are taken as well unless one is also the number of another class, as +1 is if the classes are 1 and 2.
 """
 
 from typing import Any
@@ -11,6 +11,7 @@ import numpy as np
 from jaxbounds.arguments import as_array
 from jaxbounds.array import put, readable, xp
 from jaxbounds.messages import brief, few, first_bad
+from jaxbounds.pytree import is_traced
 
 Codes = dict[Any, float]  # the target of each class
 
@@ -35,21 +36,30 @@ def is_classes(classes: Any, count: int) -> bool:
     return kinds and len(classes) == count == len(set(classes))
 
 
-def in_targets(target: Any, codes: Codes) -> Any:
-    """New targets with the classes' own numbers among them turned into targets, if no number can mean two classes."""
-    numbers = {label: code for label, code in codes.items() if not isinstance(label, str)}
+def _ambiguous(codes: Codes) -> bool:
+    """Whether a target is also the number of another class."""
     known = set(codes.values())
-    if not numbers or any(label in known and label != code for label, code in numbers.items()):
+    return any(label in known and label != code for label, code in codes.items() if not isinstance(label, str))
+
+
+def in_targets(target: Any, codes: Codes, raises: bool = True) -> Any:
+    """Numbers as a user wrote them as targets; what is no class where only classes are taken is NaN, or raises."""
+    numbers = {label: code for label, code in codes.items() if not isinstance(label, str)}
+    if not numbers:
         return target
-    target = found = readable(target)
+    target, strict = readable(target), _ambiguous(codes)
+    found = target * xp.nan if strict else target
     for label, code in numbers.items():
         found = xp.where(target == label, code, found)
+    if strict and raises and not is_traced(target):
+        first_bad(np.isnan(found), np.asarray(target), "y_new", f"is not one of the classes {few(codes)}",
+                  "numbers are classes here; a new class needs a new fit")  # fmt: skip
     return put(found)
 
 
 def remedy(classes: tuple | None) -> str:
     """What to do about a target that is none, where the classes are known."""
-    return "" if classes is None else f"; the classes are {few(classes)}: pass model.encode_labels(y_new)"
+    return "" if classes is None else f"; write y_new in the classes {few(classes)}"
 
 
 def check_labels(target: Any, codes: Codes) -> Any:
@@ -70,13 +80,14 @@ class Labelled:
         raise NotImplementedError
 
     def encode_labels(self, labels) -> np.ndarray:
-        """Labels in the classes of the training data as targets of a change.
+        """Labels in the classes of the training data as numbers that y_new of a change takes, inside jit too.
 
         Args:
             labels: words or numbers of `classes_`, of any shape.
 
         Returns:
-            -1 and +1, or class numbers if there are more than two: float64 of the same shape.
+            float64 of the same shape: -1 and +1, or class numbers if there are more than two; the labels themselves
+            where such a number would mean another class, as +1 does if the classes are 1 and 2.
 
         Raises:
             ValueError: a label is none of the classes, or the targets are no classes.
@@ -108,14 +119,14 @@ class Labelled:
 
 
 def encode(labels: Any, codes: Codes) -> np.ndarray:
-    """The targets of labels in their own classes, float64."""
-    array = as_array(labels, "labels", "labels")
+    """Labels in their own classes as numbers that changes take, float64."""
+    array, keep = as_array(labels, "labels", "labels"), _ambiguous(codes)
     found = np.empty(array.shape)
     for k, label in enumerate(array.reshape(-1).tolist()):
         if not isinstance(label, str | bool | int | float) or label not in codes:
             raise ValueError(f"labels[{k}] = {brief(label)} is not one of the classes {few(codes)}; a new class needs "
                              "a new fit")  # fmt: skip
-        found.reshape(-1)[k] = codes[label]
+        found.reshape(-1)[k] = float(label) if keep else codes[label]
     return found
 
 

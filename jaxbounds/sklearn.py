@@ -14,9 +14,9 @@ from jaxbounds.bounds import Interval, bound
 from jaxbounds.certificates import Method
 from jaxbounds.changes import set_penalty
 from jaxbounds.inputs import Inputs
-from jaxbounds.kinds import Change, Combined, check_change
-from jaxbounds.messages import brief, few
-from jaxbounds.names import Named, resolved
+from jaxbounds.interop.sklearn import from_sklearn
+from jaxbounds.kinds import Change, check_change
+from jaxbounds.messages import brief
 from jaxbounds.problem import Problem, as_number, as_vector
 from jaxbounds.solvers.fit import FitWarning, fit
 from jaxbounds.status import Status
@@ -92,9 +92,9 @@ class _Bounded(BaseEstimator):
         if self._left_out:
             raise ValueError(f"{self._left_out} rows of weight 0 were left out of the fit, so that row numbers have no "
                              "meaning; fit without them")  # fmt: skip
-        names = self._names()
-        found = tuple(bound(model, self._change_of(change, k), method) for k, model in enumerate(self.models_))
-        return WhatIf(found, getattr(self, "classes_", None), names)
+        model: Any = from_sklearn(self, None, None)
+        found = bound(model, change, method)
+        return WhatIf(getattr(found, "bounds", (found,)), getattr(self, "classes_", None), self._names())
 
     def predict_interval(self, X: Any, change: Change | None = None, method: Method | None = None) -> Interval:
         """Intervals that hold the exact optimum's `decision_function` (or predictions, for regression).
@@ -116,10 +116,6 @@ class _Bounded(BaseEstimator):
     def _names(self) -> tuple[str, ...] | None:
         names = getattr(self, "feature_names_in_", None)
         return None if names is None else tuple(map(str, names))
-
-    def _change_of(self, change: Change, k: int) -> Change:
-        """The change as model k sees it."""
-        return change
 
     def _problem(self, choices: dict[str, Any]) -> Problem:
         """min over w, b of sum_i c_i l(x_i.w + b, y_i) + alpha R(w)."""
@@ -217,7 +213,8 @@ class BoundedClassifier(ClassifierMixin, _Bounded):
         tol, solver, max_steps: as in `jb.fit`.
 
     Attributes:
-        classes_: (K,) labels. coef_: (1, d), or (K, d) for K > 2. intercept_: (1,) or (K,).
+        classes_: (K,) labels. class_weight_: (K,) their weights, or None.
+        coef_: (1, d), or (K, d) for K > 2. intercept_: (1,) or (K,).
         models_: the trained `jb.Model`s, for everything else of the library. n_iter_: most steps of a solver.
 
     Example:
@@ -254,8 +251,10 @@ class BoundedClassifier(ClassifierMixin, _Bounded):
         if len(np.unique(codes[weight > 0])) < 2:
             only = self.classes_[codes[weight > 0][0]]
             raise ValueError(f"y needs at least two classes, and it has 1 class: {brief(only)}")
+        self.class_weight_ = None
         if self.class_weight is not None:
-            weight = weight * compute_class_weight(self.class_weight, classes=self.classes_, y=y)[codes]
+            self.class_weight_ = compute_class_weight(self.class_weight, classes=self.classes_, y=y)
+            weight = weight * self.class_weight_[codes]
         smoothed = losses.smoothed_hinge(1.0)
         problem = self._problem({"logistic": losses.logistic(), "squared_hinge": losses.squared_hinge(),
                                  "smoothed_hinge": smoothed, "hinge": losses.hinge()})  # fmt: skip
@@ -271,28 +270,6 @@ class BoundedClassifier(ClassifierMixin, _Bounded):
         """The likeliest class of each row of X."""
         scores = self.decision_function(X)
         return self.classes_[(scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)]
-
-    def _change_of(self, change: Change, k: int) -> Change:
-        positive = self.classes_[1 if len(self.classes_) == 2 else k]
-        parts = tuple(self._signed(part, positive) for part in change.parts())
-        return parts[0] if len(parts) == 1 else Combined(parts)
-
-    def _signed(self, part: Any, positive: Any) -> Change:
-        """An elementary change with -1 and +1 in place of the estimator's labels."""
-        inner = part.change if isinstance(part, Named) else part
-        target = getattr(inner, "target", None)
-        if target is None:
-            return resolved(part, self._names(), None)
-        target = np.asarray(target)
-        if isinstance(part, Named) and part.labels is not None:
-            target = np.asarray(part.labels)[target.astype(int)]
-        for k, label in enumerate(target.tolist()):
-            if label not in self.classes_.tolist():
-                known = few(self.classes_.tolist())
-                raise ValueError(f"y_new[{k}] = {brief(label)} is not one of the classes {known}; a new class needs a "
-                                 "new fit")  # fmt: skip
-        inner = put(replace(inner, target=np.where(target == positive, 1.0, -1.0)))
-        return replace(part, change=inner, labels=None) if isinstance(part, Named) else inner
 
 
 class BoundedRegressor(RegressorMixin, _Bounded):

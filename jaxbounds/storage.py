@@ -123,7 +123,7 @@ class Reader:
                 return self._given(node)
             case {"class": str(name), "fields": dict(fields)} if name in (known := _classes()):
                 wanted = {f.name for f in dataclasses.fields(known[name])}
-                later = {"source", "one_way"} & wanted  # earlier files have the defaults
+                later = {"source", "one_way", "own", "class_weights"} & wanted  # earlier files have the defaults
                 if set(fields) | later != wanted:
                     odd = sorted(set(fields) ^ wanted)
                     raise ValueError(f"its {name} differs from this version's in {', '.join(odd)}")
@@ -300,7 +300,8 @@ def save_model(model: Model | ClassModel, path: str | os.PathLike[str], data: bo
     model = whole(model if data else model.without_data())
     if isinstance(model, OneVsRest):
         tree: Any = {"models": _shared(model.models, arrays)}
-        tree |= {} if model.classes_ is None else {"classes": encode(model.classes_, "classes", arrays)}
+        for key, value in (("classes", model.classes_), ("class_weights", model.class_weights)):
+            tree |= {} if value is None else {key: encode(value, key, arrays)}
     else:
         tree = encode(model, "model", arrays)
     write_atomically(path, lambda file: pack(file, "model", tree, arrays))
@@ -379,9 +380,10 @@ def check_problem(problem: Any) -> None:
 def _read(content: Any, arrays: dict[str, np.ndarray], problem: Problem | None) -> Any:
     """The model of a file, with every shape and type checked."""
     reader = Reader(arrays, problem)
-    if isinstance(content, dict) and set(content) | {"classes"} == {"models", "classes"}:
+    more = "classes", "class_weights"
+    if isinstance(content, dict) and set(content) | set(more) == {"models", *more}:
         models = _with_shared([reader.decode(node) for node in content["models"]])
-        model = OneVsRest(models, reader.decode(content.get("classes")))
+        model = OneVsRest(models, *(reader.decode(content.get(key)) for key in more))
     else:
         model = reader.decode(content)
     check(model)

@@ -29,6 +29,7 @@ def check(model: Any) -> None:
             check_model(one)
         if len({(one.alpha.shape, one.w.shape) for one in model.models}) > 1:
             raise ValueError("its models have different shapes")
+        _check_class_weights(model.class_weights, len(model.models))
     elif isinstance(model, MultinomialModel):
         _check_multinomial(model)
     elif isinstance(model, Model):
@@ -69,7 +70,7 @@ def check_model(model: Model) -> None:
         shapes["v_pad"] = (d,)
         for field in dataclasses.fields(Factor):
             _check_array(getattr(factor, field.name), f"factor.{field.name}", shapes.get(field.name, ()))
-    _check_inputs(model.inputs, d)
+    _check_inputs(model.inputs, d, 2)
     _check_classes(model.classes_, 2)
     _check_source(model.source)
     _check_primal(model, n)
@@ -81,11 +82,19 @@ def _check_penalty(problem: Problem, d: int) -> None:
             raise ValueError(f"its penalty has a parameter of shape {np.shape(leaf)}")
 
 
-def _check_inputs(inputs: Any, d: int) -> None:
+def _check_inputs(inputs: Any, d: int, classes: int) -> None:
     if inputs is not None and not isinstance(inputs, Inputs):
         raise ValueError("its inputs are none")
     if inputs is not None:
         inputs.check(d)
+        _check_class_weights(inputs.class_weights, classes)
+
+
+def _check_class_weights(factors: Any, classes: int) -> None:
+    if factors is not None:
+        _check_array(factors, "class_weights", (classes,))
+        if not (np.all(np.isfinite(factors)) and np.all(factors > 0)):
+            raise ValueError("its class_weights are not all positive")
 
 
 def _check_source(source: Any) -> None:
@@ -140,7 +149,7 @@ def _check_multinomial(model: MultinomialModel) -> None:
         raise ValueError("its data are missing")
     _check_penalty(problem, d)
     _check_data(model.data, n, d)
-    _check_inputs(model.inputs, d)
+    _check_inputs(model.inputs, d, K)
     _check_classes(model.classes_, K)
     _check_source(model.source)
     if not np.isin(model.target, np.arange(K)).all():

@@ -2,6 +2,7 @@
 
 from functools import partial
 
+import jax
 import numpy as np
 import pytest
 
@@ -63,20 +64,53 @@ def test_changes_take_the_labels_of_two_classes_as_the_estimator_does(classes):
     assert model.decode_labels([-1, 0, 1]).tolist() == [classes[0], None, classes[1]]
 
 
-def test_numbers_that_could_mean_either_class_stay_targets():
+def test_numbers_are_the_estimators_classes_where_targets_would_be_others():
+    """1 is the class 1 if the classes are 1 and 2, though the target +1 is the other one's."""
+    for classes in ((1, 2), (-2, -1), (-3, 1)):
+        y, model = two(classes)
+        _, words = two(("no", "yes"))
+        first, second = classes
+        pairs = [*zip(changes(first, second), changes("no", "yes"), strict=True)]
+        for own, said in pairs:
+            wanted = jb.bound(words, said).scores(TEST)
+            np.testing.assert_array_equal(jb.bound(model, own).scores(TEST).upper, wanted.upper)
+            np.testing.assert_allclose(jb.refit(model, own).scores(TEST), jb.refit(words, said).scores(TEST))
+            assert jb.decide(model, own, jb.DistanceBelow(9.0)).answer is True
+        single = [own for own, _ in pairs[:1]] * 2
+        each = jb.bound_each(model, jb.stack(single)).distance.upper
+        np.testing.assert_allclose(each, jb.bound(words, pairs[0][1]).distance.upper, rtol=1e-9)
+        flipped = jb.bound_each(model, jb.each_target_flipped(model, [0, 3])).distance.upper
+        other = {first: second, second: first}
+        by_hand = [jb.bound(model, jb.set_targets([k], [other[y[k]]])).distance.upper for k in (0, 3)]
+        np.testing.assert_allclose(flipped, by_hand, rtol=1e-9)
+        own = jb.set_targets([0, 3], model.encode_labels([second, first]))
+        np.testing.assert_array_equal(jb.bound(model, own).gap, jb.bound(model, pairs[0][0]).gap)
+        monitor = jb.Monitor(model, 9.0)
+        monitor.push(pairs[0][0])
+        assert monitor.data[1][[0, 3]].tolist() == [1.0, -1.0]
     y, model = two((1, 2))
-    signs, own = (jb.bound(model, jb.set_targets([0], y)).scores(TEST) for y in ([1], model.encode_labels([2])))
-    np.testing.assert_array_equal(signs.upper, own.upper)
-    with pytest.raises(ValueError, match=r"y_new\[0\] = 2.0 is not .* \[1, 2\]: pass model.encode_labels\(y_new\)"):
-        jb.bound(model, jb.set_targets([0], [2]))
+    in_jit = jax.jit(lambda label: jb.bound(model, jb.set_targets([0], label[None])).distance.upper)
+    for label in np.array([1.0, 2.0]):
+        plain = jb.bound(model, jb.set_targets([0], label)).distance.upper
+        np.testing.assert_allclose(in_jit(label), plain, rtol=1e-6, atol=1e-9)
+    assert in_jit(np.float64(-1.0)) == np.inf
     for ask in (partial(jb.refit, model), partial(jb.bound, model), jb.Monitor(model, 9.0).push):
-        for label in (0, 7):  # which a squared loss alone would take for targets
-            with pytest.raises(ValueError, match=rf"y_new\[1\] = {label}.0 is not a label; .*model.encode_labels"):
-                ask(jb.set_targets([0, 1], [-1, label]))
+        for label in (0, -1, 7):  # which a squared loss alone would take for targets
+            with pytest.raises(ValueError, match=rf"y_new\[1\] = {label}.0 is not one of the classes \[1, 2\]"):
+                ask(jb.set_targets([0, 1], [1, label]))
+    each = jb.bound_each(model, jb.stack([jb.set_targets([0], [label]) for label in (-1, 1)]))
+    assert np.asarray(each.status).tolist() == [jb.Status.INVALID, jb.Status.CONVERGED]
+    y, model = two((5, 7))
+    with pytest.raises(ValueError, match=r"y_new\[0\] = 6.0 is not a label; .*write y_new in the classes \[5, 7\]"):
+        jb.bound(model, jb.set_targets([0], [6]))
     y, model = three((1, 2, 3))
-    assert model.encode_labels(y).tolist() == NUMBERS.tolist()
-    with pytest.raises(ValueError, match=r"y_new\[0\] = 3.0 is not .* \[1, 2, 3\]: pass model.encode_labels\(y_new\)"):
-        jb.bound(model, jb.set_targets([0], [3]))
+    assert model.encode_labels(y).tolist() == y.tolist()
+    for several in (model, three((1, 2, 3), penalised=False)[1]):
+        named = three(("ant", "bee", "cow"), penalised=several is model)[1]
+        upper = jb.bound(several, jb.set_targets([0, 3], [3, 1])).scores(TEST).upper
+        np.testing.assert_array_equal(upper, jb.bound(named, jb.set_targets([0, 3], ["cow", "ant"])).scores(TEST).upper)
+        with pytest.raises(ValueError, match=r"y_new\[0\] = 0.0 is not one of the classes \[1, 2, 3\]"):
+            jb.bound(several, jb.set_targets([0], [0]))
     for labels in ([7], ["one"], [None], [[1, 2], [3, 4]]):
         with pytest.raises(ValueError, match=r"labels\[\d\] = .* is not one of the classes \[1, 2, 3\]"):
             model.encode_labels(labels)
@@ -86,6 +120,26 @@ def test_numbers_that_could_mean_either_class_stay_targets():
     line = jb.from_sklearn(Ridge().fit(X, X[:, 0]), X, X[:, 0])
     with pytest.raises(ValueError, match="no labels"):
         line.decode_labels([1])
+
+
+def test_apply_takes_words_and_data_frames():
+    pandas = pytest.importorskip("pandas")
+    frame, y = pandas.DataFrame(X, columns=["age", "fare", "dose"]), np.where(SIGNS > 0, "yes", "no")
+    change = jb.combine(
+        jb.set_columns(["dose", "age"], frame[["age", "dose"]] + 1.0), jb.set_targets([0, 3], ["perhaps", "no"]),
+        jb.add_rows(frame[["dose", "fare", "age"]].iloc[:1], ["yes"]), jb.remove_columns("fare"),
+    )  # fmt: skip
+    wanted = np.vstack([X + [1.0, 0.0, 1.0], X[:1]])[:, [0, 2]]
+    for labels in (y, y.astype(object), list(y), pandas.Series(y)):
+        moved, new, weight = change.apply(frame, labels)
+        np.testing.assert_array_equal(moved, wanted)
+        assert new.tolist() == ["perhaps", *y[1:3], "no", *y[4:], "yes"] and weight is None
+    numbers = np.where(SIGNS > 0, 2, 1)
+    assert jb.set_targets([0], [1]).apply(X, numbers)[1][0] == 1
+    with pytest.raises(ValueError, match="y holds words, and y_new numbers; write y_new in words"):
+        jb.set_targets([0], [1]).apply(frame, y)
+    with pytest.raises(ValueError, match=r"y_new\[0\] = 'no' is a word, and the targets are numbers here"):
+        jb.set_targets([0], ["no"]).apply(frame, numbers)
 
 
 @pytest.mark.parametrize("classes", [("ant", "bee", "cow"), (10, 20, 30), (-1, 5, 7), (0, 1, 5), (0, 1, 2)])

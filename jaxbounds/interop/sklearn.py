@@ -1,8 +1,9 @@
 """Models from fitted scikit-learn estimators: the same objective written as a `Problem`, the same coefficients."""
 
 import inspect
+import warnings
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -135,19 +136,55 @@ def from_sklearn(estimator: Any, X, y, sample_weight=None) -> Model:
         constant = float(estimator.intercept_scaling)
         matrix = _with_constant(matrix, constant)
         coef = np.column_stack([coef, np.broadcast_to(estimator.intercept_, len(coef)) / constant])
-    weight = as_sample_weight(sample_weight, n)
+    weight, kept = as_sample_weight(sample_weight, n), _Weights()
     if objective.targets == "signs":
         code = _codes(estimator, y, n)
         factor = _class_weights(estimator, y, sample_weight, objective.counted)
-        positive = range(len(factor)) if several else (1,)
-        each = [_against_rest(code, k, factor, several and objective.several == "own") for k in positive]
+        positive, own = range(len(factor)) if several else (1,), objective.several == "own"
+        if estimator.class_weight is not None:
+            kept = _Weights.of(factor, not several or own)
+            _say_kept(estimator, factor)
+        each = [_against_rest(code, k, factor, several and own) for k in positive]
         each = [(sign, as_sample_weight(weight * of_row, n, "sample_weight times class_weight"))
                 for sign, of_row in each]  # fmt: skip
     else:
         weight = weight * (n / np.sum(weight)) if objective.rescaled else weight
+        _say_kept(estimator, rescaled=objective.rescaled and bool(np.any(weight != 1.0)))
         each = [(as_targets(problem.loss, y, n), weight)]
     models = [_kept(estimator, problem, matrix, w, *parts) for w, parts in zip(coef, each, strict=True)]
-    return _reading(models, steps, width, constant, names, getattr(estimator, "classes_", None))
+    return _reading(models, steps, width, constant, names, getattr(estimator, "classes_", None), kept)
+
+
+@dataclass(frozen=True)
+class _Weights:
+    """Class weights: those that each model knows of its two sides, and those of classes that count in all models."""
+
+    each: tuple = ()
+    whole: Any = None
+
+    @staticmethod
+    def of(factor: np.ndarray, own: bool) -> "_Weights":
+        """`own`: of several classes each counts in its own model alone."""
+        if not own:
+            return _Weights(whole=factor)
+        return _Weights((factor,) if len(factor) == 2 else tuple(np.array([1.0, one]) for one in factor))
+
+
+def _say_kept(estimator: Any, factor: Any = None, rescaled: bool = False) -> None:
+    """Warn of what scikit-learn would compute anew, and no bound covers."""
+    name, said = type(estimator).__name__, None
+    if _is_sklearns(estimator, "HuberRegressor"):
+        said = (f"HuberRegressor's scale_ stays {estimator.scale_:.6g}; retraining would estimate it anew from the "
+                "changed data. BoundedRegressor(loss='huber') has a fixed threshold")  # fmt: skip
+    elif rescaled:
+        said = (f"{name}'s sample weights stay rescaled to the sum n of the old ones; retraining would rescale the "
+                "changed ones anew")  # fmt: skip
+    elif isinstance(getattr(estimator, "class_weight", None), str):
+        each = ", ".join(f"{label} {one:.4g}" for label, one in zip(estimator.classes_, factor, strict=True))
+        said = (f"class_weight='balanced' stays as it was computed for y: {each}; retraining would count the changed "
+                "labels and rows anew. A dict in its place stays in both")  # fmt: skip
+    if said is not None:
+        warnings.warn(said, stacklevel=4)
 
 
 def _kept(estimator: Any, problem: Problem, matrix: Matrix, w, y, weight) -> Model:
@@ -162,19 +199,26 @@ def _kept(estimator: Any, problem: Problem, matrix: Matrix, w, y, weight) -> Mod
     return replace(model, source=type(estimator).__name__)
 
 
-def _reading(models: list[Any], steps, width: int, constant, names, classes) -> Any:
+def _reading(models: list[Any], steps, width: int, constant, names, classes, weights: _Weights) -> Any:
     """The model, or OneVsRest of several, that reads rows and changes as the estimator's user writes them."""
     several, first = len(models) > 1, models[0]
     numbered = several or isinstance(first, MultinomialModel)
     kept = None if classes is None else kept_classes(classes, numbered)
     if classes is not None and kept is None and not (numbered or first.problem.loss.classification):
         kept = -1, 1  # a squared loss would take any number for a target
-    own, inputs = None if several else kept, None  # one of several models does not know the others' classes
-    if steps or constant is not None or names is not None or own is not None:
-        inputs = put(Inputs(tuple(vector for _, vector in steps), tuple(name for name, _ in steps), width, constant,
-                            None if names is None else tuple(map(str, names)), own))  # fmt: skip
-    models = [replace(model, inputs=inputs) for model in models]
-    return OneVsRest(tuple(models), kept) if several else models[0]
+    own = None if several else kept  # one of several models does not know the others' classes
+    vectors, kinds = tuple(vector for _, vector in steps), tuple(name for name, _ in steps)
+    names = None if names is None else tuple(map(str, names))
+    each = weights.each or (None,) * len(models)
+    known = [put(Inputs(vectors, kinds, width, constant, names, own, factor)) for factor in each]
+    models = [replace(model, inputs=inputs if _says_anything(inputs) else None)
+              for model, inputs in zip(models, known, strict=True)]  # fmt: skip
+    return OneVsRest(tuple(models), kept, put(weights.whole)) if several else models[0]
+
+
+def _says_anything(inputs: Inputs) -> bool:
+    said = inputs.steps, inputs.constant, inputs.names, inputs.classes, inputs.class_weights
+    return any(one not in ((), None) for one in said[:4]) or said[4] is not None
 
 
 def _of_softmax(estimator: Any, whole: Any, first, X, y, sample_weight) -> Any:
@@ -187,12 +231,14 @@ def _of_softmax(estimator: Any, whole: Any, first, X, y, sample_weight) -> Any:
     n = matrix.shape[0]
     code = _codes(estimator, y, n)
     factor = _class_weights(estimator, y, sample_weight, True)
+    kept = _Weights() if estimator.class_weight is None else _Weights((factor,))
+    _say_kept(estimator, factor)
     weight = as_sample_weight(sample_weight, n) * factor[code]
     data = put(Data(matrix, code.astype(np.float64), as_sample_weight(weight, n, "sample_weight times class_weight")))
     w = put(coef.astype(matrix.dtype))
     model = remember_multinomial(problem, data, w, _status(estimator), _n_steps(estimator))
     model = replace(model, source=type(estimator).__name__)
-    return _reading([model], steps, d, None, names, estimator.classes_)
+    return _reading([model], steps, d, None, names, estimator.classes_, kept)
 
 
 def _of_one_vs_rest(estimator: Any, whole: Any, first, X, y, sample_weight) -> Any:
@@ -221,7 +267,8 @@ def _of_one_vs_rest(estimator: Any, whole: Any, first, X, y, sample_weight) -> A
         steps = steps + list(zip(own.steps, own.vectors, strict=True))
         names = own.names if names is None else names
     models = [replace(model, data=_same_matrix(model.data, models[0].data)) for model in models]
-    return _reading(models, steps, width, None if own is None else own.constant, names, estimator.classes_)
+    kept = _Weights(tuple(None if model.inputs is None else model.inputs.class_weights for model in models))
+    return _reading(models, steps, width, None if own is None else own.constant, names, estimator.classes_, kept)
 
 
 def _same_matrix(data: Any, first: Any) -> Data:
@@ -235,7 +282,10 @@ def _of_bounded(estimator: Any, whole: Any, first) -> Model:
     if not models:
         raise ValueError(f"estimator: this {type(estimator).__name__} is not fitted; call fit(X, y) first")
     names, classes = getattr(whole, "feature_names_in_", None), getattr(estimator, "classes_", None)
-    return _reading(list(models), scaling(first), models[0].w.shape[0], None, names, classes)
+    factor = getattr(estimator, "class_weight_", None)
+    kept = _Weights() if factor is None else _Weights.of(factor, len(models) == 1)
+    _say_kept(estimator, factor)
+    return _reading(list(models), scaling(first), models[0].w.shape[0], None, names, classes, kept)
 
 
 def _is_sklearns(estimator: Any, name: str) -> bool:

@@ -76,6 +76,12 @@ class Present:
         there = self.there()
         return self.numbers[: there.shape[0]][there]
 
+    def at(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Targets and weights of rows by their lifetime numbers; anything for those that are not there."""
+        table, numbers = self.table(), self.rows
+        slots = np.minimum(np.searchsorted(numbers, np.asarray(rows)), numbers.shape[0] - 1)
+        return table.target[slots], table.weight[slots]
+
     def table(self) -> Rebuilt:
         """The data in compact numbers, in the order of `rows`."""
         engine = self.engine
