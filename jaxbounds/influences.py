@@ -109,8 +109,10 @@ def influence(
         model: with its data.
         X_test: (m, d) data of any kind that `fit` takes.
         rows: (r,) integers, all rows by default.
-        top: keep for each test row only the `top` rows whose effect is certainly large (the largest lower bound of
-            |effect| first); then r = top, and no (n, m) array is held.
+        top: keep for each test row only the `top` rows with the largest lower ends of |effect|, the largest first,
+            ties by the upper end; then r = top, and no (n, m) array is held. Where intervals overlap the true order
+            may be another, and a row that is left out may have a larger effect than one that is kept: it certainly
+            has not where its upper end is below that one's lower end. `rank_rows` says which ranks are certain.
         method: a certificate for `bound_each` instead of the closed form.
         keep_n: as in `remove_rows`.
 

@@ -30,7 +30,8 @@ class LeaveOneOut:
     Attributes:
         rows: (m,) the rows.
         scores: Interval (m,) for x_i.w + b of the model retrained without row i.
-        loss: Interval for the mean of l(x_i.w + b, y_i) over these rows, not weighted.
+        loss: Interval for the mean of l(x_i.w + b, y_i) over these rows, not weighted; of `squared`, whose l is
+            (s - y)^2/2, half the mean squared error.
         errors: Interval of two int32: how many of these rows get a score of the wrong sign; None for regression.
             The share of mistakes lies between errors.lower / m and errors.upper / m.
         labels: (m,) int32 certified predictions +1, -1, or 0 where the interval holds 0; None for regression.

@@ -351,7 +351,8 @@ def logistic() -> Logistic:
 def squared() -> Squared:
     """Squared loss, l(s, y) = (s - y)^2 / 2.
 
-    1-smooth; dual variable alpha = y - s in R.
+    1-smooth; dual variable alpha = y - s in R. Half the squared error: a mean loss that the library returns (of
+    leave-one-out, of `penalty_sweep`, ...) is half the mean squared error.
 
     Returns:
         a loss, a pytree without leaves.

@@ -66,7 +66,7 @@ class PenaltySweep:
 
     Attributes:
         errors: Interval (L,) of the fraction of validation mistakes; None for regression.
-        loss: Interval (L,) of the mean validation loss.
+        loss: Interval (L,) of the mean validation loss; of `squared` half the mean squared error.
         scores: Interval (L, m) of the validation scores.
 
     Example:

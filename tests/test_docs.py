@@ -16,7 +16,7 @@ from jaxbounds.interfaces import Loss, Penalty
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
-PAGES = sorted([*DOCS.glob("*.md"), ROOT / "CONTRIBUTING.md"])
+PAGES = sorted([*DOCS.glob("*.md"), ROOT / "CONTRIBUTING.md", ROOT / "README.md"])
 
 
 def script(name: str):
@@ -205,6 +205,19 @@ def test_snippets_give_what_they_show(page):
     test = doctest.DocTest(examples, {"__name__": page.stem}, page.name, str(page), 0, None)
     failed, tried = doctest.DocTestRunner(verbose=False).run(test, out=report.append)
     assert tried and not failed, "".join(report)
+
+
+@pytest.mark.slow
+def test_blocks_of_the_readme_run_in_order(tmp_path, monkeypatch):
+    text = (ROOT / "README.md").read_text()
+    monkeypatch.chdir(tmp_path)
+    names: dict = {}
+    found = re.finditer(r"^```python\n(.*?)^```$|\n\n((?:    [^\n]*\n|\n(?=    ))+)", text, re.M | re.S)
+    code = [match[1] or re.sub("^    ", "", match[2], flags=re.M) for match in found]
+    for block in [block for block in code if ".venv" not in block]:
+        exec(compile(block, block.split("\n")[0], "exec"), names)
+    names["monitor"].close()
+    assert names["left"].errors.lower == names["left"].errors.upper and not names["push"].certified
 
 
 def test_other_snippets_are_python():

@@ -78,6 +78,9 @@ def from_sklearn(estimator: Any, X, y, sample_weight=None) -> Model:
     the softmax loss instead, C P(w) with P = sum_i c_i log sum_k exp(s_ik - s_iy) + ||W||^2/(2C): with an L2 penalty
     and fit_intercept=False it becomes a `MultinomialModel`; with a free intercept no bound is known.
 
+    With scikit-learn's defaults (C = 1, a free intercept, a loose tol) cheap certificates may decide little: ask for
+    `Curvature()`, or `decide`; a stronger penalty and tol=1e-8 make them sharper.
+
     Args:
         estimator: a fitted LogisticRegression, LinearSVC, LinearSVR, Ridge, RidgeClassifier, HuberRegressor, Lasso,
             ElasticNet, SGDClassifier, SGDRegressor or OneVsRestClassifier (not a subclass of one), a BoundedClassifier
