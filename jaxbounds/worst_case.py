@@ -15,7 +15,7 @@ from jaxbounds.certificates.row_changes import prepared, stored_scores
 from jaxbounds.classes import not_a_model
 from jaxbounds.messages import brief
 from jaxbounds.model import Model
-from jaxbounds.pytree import in_float64, pytree
+from jaxbounds.pytree import in_float64, is_traced, pytree
 
 
 @pytree
@@ -330,6 +330,10 @@ def checked(model: Any, X_test, keep_n: bool, relabel: bool, name: str) -> Any:
         raise ValueError(f"{name} flips labels, and {problem.loss.name} has none; use {other}")
     if relabel and problem.loss.smoothness is None:
         raise ValueError(f"{name} needs a smooth loss (property A), and {problem.loss.name} is not; use a smoothed one")
+    factors = None if model.inputs is None else model.inputs.class_weights
+    if relabel and factors is not None and (is_traced(factors) or np.ptp(np.asarray(factors)) > 0):
+        raise ValueError(f"{name} keeps the weight of every row, and with class_weight a flipped label would bring "
+                         "that of its new class; fit without class_weight, or bound changes one by one")  # fmt: skip
     if model.data is None:
         raise ValueError(f"{name} needs the training rows; this model was stored without its data: use the one of fit")
     matrix = model.rows_like(X_test, on_host(model, X_test), "X_test")

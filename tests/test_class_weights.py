@@ -162,6 +162,15 @@ def test_batches_traces_files_and_monitors_weigh_alike(tmp_path):
     np.testing.assert_array_equal(jb.bound(loaded, change).scores(X).upper, jb.bound(several, change).scores(X).upper)
 
 
+def test_worst_cases_of_flips_are_refused():
+    """They keep every weight, which a flip under class weights does not."""
+    model = case("logistic")[2]
+    for ask in (jb.worst_case_relabel, jb.attack_relabel):
+        with pytest.raises(ValueError, match="relabel keeps the weight of every row, and with class_weight a flipped"):
+            ask(model, 1, X[:2])
+    assert jb.worst_case_removal(model, 1, X[:2]).shape == (2,)
+
+
 def test_what_retraining_would_compute_anew_is_said():
     X, y = UNITS, UNITS @ np.ones(D) + np.sin(np.arange(N))
     with pytest.warns(UserWarning, match="HuberRegressor's scale_ stays 0.*retraining would estimate it anew"):

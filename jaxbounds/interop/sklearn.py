@@ -45,9 +45,9 @@ def from_sklearn(estimator: Any, X, y, sample_weight=None) -> Model:
         SGDClassifier, -Regressor  k P(w), P = sum_i c_i/n l(s_i, y_i) + alpha/k R(w), k l the loss (k = 1, 2 or 4)
 
     The last two have scale "mean", the others "sum"; c_i is the sample weight times the class weight of row i, for
-    Lasso and ElasticNet rescaled to sum to n. These weights belong to the model, and so does sigma, HuberRegressor's
-    scale_: a change leaves them as they are, where scikit-learn would compute "balanced" class weights, Lasso's
-    rescaling and sigma anew.
+    Lasso and ElasticNet rescaled to sum to n. Weights in changes are sample weights, and a row that changes its class
+    or is new gets the weight of its class. What scikit-learn would compute anew stays as it was fitted, and a warning
+    says so: "balanced" class weights, Lasso's rescaling, and sigma, HuberRegressor's scale_.
 
     The estimator's inexactness is the model's gap, so its bounds are valid after a loose fit, but wider (very wide
     after stochastic gradient steps, where `method=jb.Curvature()` helps); so is a parameter or a sample weight that
@@ -68,9 +68,9 @@ def from_sklearn(estimator: Any, X, y, sample_weight=None) -> Model:
     the bounds hold for retraining the last step, not for fitting the scaler anew. Added columns are not scaled.
 
     If it was fitted on a data frame, changes may name columns, `jb.set_columns(["age"], ...)`, and frames are read by
-    name. New labels of a change may be those of `classes_`, words or numbers, unless a number could mean either class,
-    as 1 does for classes 1 and 2 (then it is the target +1): `model.encode_labels(y)` says them beyond doubt. `labels`
-    still answers +1, -1 and 0; `model.decode_labels` turns that into the estimator's classes.
+    name. New labels of a change are those of `classes_`, words or numbers. -1 and +1 (or class numbers) are taken as
+    well, unless one is also the number of another class, as 1 is for classes 1 and 2. `labels` still answers +1, -1 and
+    0; `model.decode_labels` turns that into the estimator's classes.
 
     Of more than two classes those that are one against the rest become an `OneVsRest`: LinearSVC, RidgeClassifier,
     SGDClassifier, and OneVsRestClassifier of anything above that has two classes, with or without scalers. Targets and
