@@ -14,7 +14,7 @@ from jaxbounds.batches import candidate, each_penalty, listed_penalties, size_of
 from jaxbounds.bounds import publish
 from jaxbounds.certificates import Method
 from jaxbounds.host import host_matrix
-from jaxbounds.inputs import rows_of
+from jaxbounds.inputs import frame_inputs, rows_of
 from jaxbounds.kinds import SetPenalty
 from jaxbounds.matrix import as_matrix
 from jaxbounds.model import Model
@@ -117,10 +117,10 @@ def fit_path(
         raise TypeError("fit_path runs on the host; inside jit, vmap or grad use fit")
     check_callback(callback)
     models: list[Model] = []
-    wanted, matrix = each_of(penalties), as_matrix(X)
+    wanted, inputs, matrix = each_of(penalties), frame_inputs(X), as_matrix(X)
     for k, penalty in enumerate(wanted):
         here = dataclasses.replace(problem, penalty=penalty)
-        models.append(fit(here, matrix, y, **options))
+        models.append(dataclasses.replace(fit(here, matrix, y, **options), inputs=inputs))
         options["warm_start"] = models[-1]
         news = {"done": k + 1, "total": len(wanted), "model": models[-1]}
         if callback is not None and callback(news):
