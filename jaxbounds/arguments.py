@@ -36,6 +36,15 @@ def is_real(dtype: Any) -> bool:
     return dtype.kind in "biuf" or dtype.name == "bfloat16" or dtype.name.startswith(("float8", "int4", "uint4"))
 
 
+def refuse_labels(index: Any, name: str) -> None:
+    """Raise for an index of a data frame: its entries are labels, where the numbers of rows and columns are wanted."""
+    if hasattr(index, "get_indexer"):
+        raise TypeError(
+            f"{name} must hold positions, counted from 0, and got a {type(index).__name__}, which holds labels; pass "
+            f"np.flatnonzero(mask), or index.get_indexer(labels); or {name}.to_numpy() if the labels are positions"
+        )
+
+
 def checked_sparse(X: Any, name: str) -> Any:
     """The sparse matrix, whose numbers of rows and columns can be trusted: scipy's own products run past the end."""
     X = X if X.format in ("csr", "csc", "coo", "bsr") else X.tocoo()

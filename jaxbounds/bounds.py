@@ -8,7 +8,7 @@ from typing import Any, ParamSpec
 import jax
 import numpy as np
 
-from jaxbounds.arguments import as_array
+from jaxbounds.arguments import as_array, refuse_labels
 from jaxbounds.array import on_host, put, to_host, xp
 from jaxbounds.batches import Flat
 from jaxbounds.certificates import Cached, Method, Theorem1
@@ -238,6 +238,7 @@ class Bounds:
         lower, upper = interval
         if index is None:
             return lower, upper
+        refuse_labels(index, name)
         if not is_traced(index):
             numbers = as_array(index, name, "integers")
             if numbers.dtype.kind not in "iu":

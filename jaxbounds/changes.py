@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.sparse as sp
 
-from jaxbounds.arguments import as_array, as_flag
+from jaxbounds.arguments import as_array, as_flag, refuse_labels
 from jaxbounds.kinds import (
     AddColumns,
     AddRows,
@@ -30,6 +30,7 @@ from jaxbounds.pytree import in_float64, is_traced
 
 def check_index(index, name: str):
     """A 1-d int32 index array without repetitions on the host."""
+    refuse_labels(index, name)
     if is_traced(index):
         array = jnp.atleast_1d(jnp.asarray(index))
         if not jnp.issubdtype(array.dtype, jnp.integer):

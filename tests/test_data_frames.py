@@ -138,3 +138,37 @@ def test_fit_inside_jit_on_a_frame():
     with jax.enable_x64(True):
         scores = jax.jit(lambda y: jb.fit(LOGISTIC, frame, y).scores(frame[NAMES[::-1]]))(y)
     np.testing.assert_allclose(np.asarray(scores), np.asarray(jb.fit(LOGISTIC, X, y).scores(X)), atol=1e-3)
+
+
+def test_an_index_of_a_frame_holds_labels_and_no_positions():
+    X, y, frame = data()
+    gapped = frame.iloc[::2]
+    model = jb.fit(LOGISTIC, gapped, y[::2])
+    rows = gapped.index[gapped["age"] > 0][:2]
+    k, change, one = len(rows), jb.remove_rows([0]), np.ones(3)
+    said = r" must hold positions, counted from 0, and got a .*Index, which holds labels; pass np.flatnonzero\(mask\)"
+    for name, ask in (
+        ("rows", lambda: jb.set_rows(rows, X[:k])),
+        ("rows", lambda: jb.remove_rows(rows)),
+        ("rows", lambda: jb.remove_rows(frame.index)),
+        ("rows", lambda: jb.set_targets(rows, y[:k])),
+        ("rows", lambda: jb.set_weights(rows, 2.0)),
+        ("rows", lambda: jb.set_elements(rows, [0] * k, 1.0)),
+        ("cols", lambda: jb.remove_columns(pd.DataFrame(X).columns)),
+        ("rows", lambda: jb.each_row_removed(model, rows)),
+        ("rows", lambda: jb.each_target_flipped(model, rows)),
+        ("rows", lambda: jb.leave_one_out(model, rows=rows)),
+        ("rows", lambda: jb.find_label_errors(model, rows=rows)),
+        ("rows", lambda: jb.influence(model, gapped, rows)),
+        ("rows", lambda: jb.rank_rows(model, rows=rows)),
+        (r"folds\[1\]", lambda: jb.cross_validate(model, [[0], rows])),
+        ("folds", lambda: jb.cross_validate(model, pd.Index(np.arange(N // 2) % 2))),
+        ("i", lambda: jb.bound(model, change).alpha(rows)),
+        ("i", lambda: jb.bound_each(model, jb.stack([change])).alpha(rows)),
+    ):
+        with pytest.raises(TypeError, match=f"^{name}{said}"):
+            ask()
+    places = pd.Series(gapped.index.get_indexer(rows), index=rows)  # numbers in a series are values, not labels
+    same(jb.remove_rows(places).rows, np.flatnonzero(gapped["age"] > 0)[:2])
+    same(jb.bound(model, jb.remove_columns(gapped.columns[:1])).scores(one[None, :]).lower,
+         jb.bound(model, jb.remove_columns([0])).scores(one[None, :]).lower)  # fmt: skip
