@@ -12,7 +12,7 @@ from jaxbounds.arguments import as_flag
 from jaxbounds.bounds import Bounds, Interval, bound, labels_of
 from jaxbounds.certificates import Cached, Curvature, Method, Partial, Pass, SelfConcordant
 from jaxbounds.changes import set_penalty
-from jaxbounds.classes import ClassModel, not_a_model
+from jaxbounds.classes import ClassModel, not_a_model, or_one_class
 from jaxbounds.display import shown
 from jaxbounds.host import HostMatrix, matrix_of
 from jaxbounds.inputs import rows_of
@@ -200,7 +200,8 @@ def decide(model: Model, change: Change, question: Question, *, timings: bool = 
     if is_traced(model, change):
         raise TypeError("decide runs on the host; inside jit, vmap or grad use bound")
     if isinstance(model, ClassModel):
-        raise TypeError("decide answers for models of one score; for several classes ask jb.bound(...).decided(X)")
+        raise TypeError("decide answers for models of one score; for several classes ask jb.bound(...).decided(X)"
+                        + or_one_class(model))  # fmt: skip
     if not isinstance(model, Model):
         raise TypeError(not_a_model(model))
     check_change(change)
