@@ -5,7 +5,7 @@ from typing import Literal
 import jax.numpy as jnp
 import numpy as np
 
-from jaxbounds.arguments import as_array, as_choice, as_flag, is_real
+from jaxbounds.arguments import as_array, as_choice, as_flag, as_numbers, is_real
 from jaxbounds.array import is_spread, on_host, put, to_host, xp
 from jaxbounds.host import HostMatrix, matrix_of
 from jaxbounds.losses import Loss
@@ -204,7 +204,7 @@ def as_number(value, name: str):
 def _numbers(value, name):
     array = as_array(value, name)
     if not is_real(array.dtype):
-        raise TypeError(f"{name} must hold real numbers, got dtype {array.dtype}; convert it with .astype(float)")
+        raise TypeError(f"{name} must hold real numbers, got dtype {array.dtype}; {as_numbers(array, name)}")
     with np.errstate(over="ignore"):  # a long double beyond float64 becomes inf, which is refused
         return array.astype(np.float64)
 

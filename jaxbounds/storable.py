@@ -1,5 +1,6 @@
 """Which data can be stored, whatever the layout."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
@@ -10,10 +11,11 @@ from jaxbounds.arguments import is_real
 from jaxbounds.chunks import INT32_MAX
 
 
-def dtype_for(dtype: Any, name: str) -> Any:
-    """The dtype in which data of this dtype are stored."""
+def dtype_for(dtype: Any, name: str, remedy: Callable[[], str] | None = None) -> Any:
+    """The dtype in which data of this dtype are stored; `remedy` says what to do where they are no numbers."""
     if not is_real(dtype):
-        raise TypeError(f"{name} has dtype {dtype}; expected real numbers: convert it with {name}.astype(float)")
+        what = f"convert it with {name}.astype(float)" if remedy is None else remedy()
+        raise TypeError(f"{name} has dtype {dtype}; expected real numbers: {what}")
     if not jnp.issubdtype(dtype, jnp.floating):
         return np.dtype(np.float64)
     return np.dtype(np.float32 if jnp.finfo(dtype).bits <= 32 else np.float64)

@@ -73,7 +73,7 @@ REFUSED = {
     "NaN in y": (lambda: jb.fit(SVM, X, bad(Y, 3, np.nan)), r"y\[3\] = nan is not finite; remove or replace"),
     "y is short": (lambda: jb.fit(SVM, X, Y[:3]), r"y must have shape \(6,\), got \(3,\)"),
     "y is a column": (lambda: jb.fit(SVM, X, Y[:, None]), r"y must have shape \(6,\), got \(6, 1\); .*y.ravel\(\)"),
-    "y is text": (lambda: jb.fit(SVM, X, ["a"] * N), r"y must hold real numbers, got dtype <U1; convert"),
+    "y is text": (lambda: jb.fit(SVM, X, ["a"] * N), r"y must hold real numbers, got dtype <U1; y\[0\] = .a. is text"),
     "y is ragged": (lambda: jb.fit(SVM, X, [[1], [1, 1]]), r"y must hold real numbers, got a ragged"),
     "y is masked": (lambda: jb.fit(SVM, X, np.ma.masked_array(Y, Y > 0)), r"y is a masked array.*fill or drop"),
     "weight 0": (lambda: jb.fit(SVM, X, Y, sample_weight=bad(np.ones(N), 2, 0)), r"sample_weight\[2\] = 0.0 is not"),

@@ -9,7 +9,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import jaxbounds as jb
-from jaxbounds.sklearn import BoundedClassifier
+from jaxbounds.sklearn import BoundedClassifier, BoundedRegressor
 
 X = np.array([[1.0, 0.5], [-1.0, 0.2], [2.0, -0.3], [-0.5, -1.0]])
 Y = np.array([1.0, -1.0, 1.0, -1.0])
@@ -68,3 +68,34 @@ def test_models_of_several_classes_name_one_of_their_models(name):
     with pytest.raises(TypeError, match=r"jb.bound\(") as error:
         ASK[name](softmax)
     assert "models[k]" not in str(error.value)  # it has none
+
+
+def test_words_are_encoded_and_not_converted():
+    words, mixed = np.where(Y > 0, "yes", "no"), np.array([[1.0, "red"], [2.0, "blue"]] * 2, object)
+    model = jb.fit(PROBLEM, X, Y)
+    categories = r"has dtype object; expected real numbers: {}\[0, 1\] = 'red' is text: encode .* pandas.get_dummies or One"
+    labels = r"{}\[0\] = 'yes' is text: write labels as -1 and \+1, for example np.where\({} == 'yes', 1, -1\); fit_one_vs"
+    for name, ask in (
+        ("X", lambda: jb.fit(PROBLEM, mixed, Y)),
+        ("X", lambda: jb.fit_one_vs_rest(PROBLEM, mixed, words)),
+        ("X", lambda: model.scores(mixed)),
+        ("X_new", lambda: jb.add_rows(mixed, Y)),
+        ("X_new", lambda: jb.set_rows([0, 1, 2, 3], mixed)),
+        ("X_val", lambda: jb.penalty_sweep(model, [jb.penalties.l2(1.0)], mixed, Y)),
+        ("X", lambda: BoundedClassifier().fit(mixed, words)),
+    ):
+        with pytest.raises(TypeError, match="^" + name + " " + categories.format(name)):
+            ask()
+    for name, ask in (
+        ("y", lambda: jb.fit(PROBLEM, X, words)),
+        ("y", lambda: jb.fit(PROBLEM, X, words.astype(object))),
+        ("y_val", lambda: jb.penalty_sweep(model, [jb.penalties.l2(1.0)], X, words)),
+        ("y_test", lambda: jb.rank_rows(model, X, words)),
+        ("y", lambda: BoundedRegressor().fit(X, words)),
+    ):
+        with pytest.raises(TypeError, match=f"^{name} .*" + labels.format(name, name)):
+            ask()
+    with pytest.raises(TypeError, match=r"sample_weight\[0\] = 'a' is text: pass numbers"):
+        jb.fit(PROBLEM, X, Y, sample_weight=list("abcd"))
+    with pytest.raises(TypeError, match=r"convert it with X.astype\(float\)"):
+        jb.fit(PROBLEM, X.astype(str), Y)  # numbers in text can be converted
