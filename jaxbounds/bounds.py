@@ -190,6 +190,8 @@ class Bounds:
     def labels(self, X):
         """Certified labels: +1, -1, or 0 where these bounds do not decide.
 
+        They are the sign of the score whatever the loss is: for regression whether the prediction is above or below 0.
+
         Args:
             X: (m, d) data.
 
@@ -200,7 +202,7 @@ class Bounds:
 
     @in_float64
     def decided(self, X):
-        """Whether the label of each row is certain: (m,) bool."""
+        """Whether the label of each row, the sign of its score, is certain: (m,) bool."""
         return self.labels(X) != 0
 
     @in_float64

@@ -22,7 +22,7 @@ from jaxbounds.kinds import (
 )
 from jaxbounds.matrix import Matrix, as_matrix
 from jaxbounds.messages import brief
-from jaxbounds.names import named, text
+from jaxbounds.names import named, row_as_frame, text
 from jaxbounds.penalties import Penalty
 from jaxbounds.problem import as_sample_weight, as_vector
 from jaxbounds.pytree import in_float64, is_traced
@@ -185,7 +185,7 @@ def set_rows(rows, X_new, y_new=None, *, old_values=None) -> Change:
     Source: Hanada et al. 2016, scenario (b), instance modification.
     """
     rows = _unique_index(rows, "rows")
-    k = rows.shape[0]
+    k, X_new, old_values = rows.shape[0], row_as_frame(X_new), row_as_frame(old_values)
     target, labels = (None, None) if y_new is None else _labelled(y_new, k)
     change = SetRows(rows, _block(X_new, (k, None), "X_new"), target, _old_block(old_values, (k, None)))
     return named(change, labels=labels, X=X_new, old=old_values)
@@ -241,7 +241,7 @@ def set_targets(rows, y_new, *, old_values=None) -> Change:
         [-1.0, 1.0]
     """
     rows = _unique_index(rows, "rows")
-    k = rows.shape[0]
+    k, old_values = rows.shape[0], row_as_frame(old_values)
     target, labels = _labelled(y_new, k)
     return named(SetTargets(rows, target, _old_block(old_values, (k, None))), labels=labels, old=old_values)
 
@@ -265,7 +265,7 @@ def set_weights(rows, weights, *, old_values=None) -> Change:
         [3.0, 1.0]
     """
     rows = _unique_index(rows, "rows")
-    k = rows.shape[0]
+    k, old_values = rows.shape[0], row_as_frame(old_values)
     weights = as_sample_weight(_values(weights, k, "weights"), k, "weights")
     return named(SetWeights(rows, weights, _old_block(old_values, (k, None))), old=old_values)
 
@@ -313,7 +313,7 @@ def remove_rows(rows, keep_n: bool = False, *, old_values=None) -> Change:
         >>> jb.remove_rows([0]).apply(np.eye(2), np.ones(2))[0].tolist()
         [[0.0, 1.0]]
     """
-    rows = _unique_index(rows, "rows")
+    rows, old_values = _unique_index(rows, "rows"), row_as_frame(old_values)
     old = _old_block(old_values, (rows.shape[0], None))
     return named(RemoveRows(rows, old, as_flag(keep_n, "keep_n")), old=old_values)
 

@@ -62,6 +62,8 @@ class Reply:
 class LabelsKnown(Question):
     """Which labels will the retrained model give? Answered when at least a fraction of them is certain.
 
+    A label is the sign of a score, whatever the loss is: for regression whether a prediction is above or below 0.
+
     Args:
         X: (m, d) test rows, in the columns of `Bounds.scores`; a data frame is read by name if the model has names.
         fraction: share of the labels that must be certain, in (0, 1].

@@ -22,6 +22,13 @@ def frame_columns(X: Any) -> tuple[str, ...] | None:
     return names if names and all(isinstance(name, str) for name in names) else None
 
 
+def row_as_frame(X: Any) -> Any:
+    """A series that is one row of a data frame, indexed by the columns' names, as a frame; anything else as it is."""
+    if not hasattr(X, "to_frame") or getattr(X, "ndim", 0) != 1 or text(getattr(X, "index", None)) is None:
+        return X
+    return X.to_frame().T
+
+
 def refuse_repeated(names: tuple[str, ...], what: str) -> None:
     """Raise if two columns of a data frame have one name."""
     if len(set(names)) < len(names):

@@ -23,7 +23,10 @@ def dtype_for(dtype: Any, name: str, remedy: Callable[[], str] | None = None) ->
 
 def check_shape(shape: tuple[int, ...], name: str) -> None:
     if len(shape) != 2:
-        hint = f"; a row is {name}.reshape(1, -1), a column {name}.reshape(-1, 1)" if len(shape) == 1 else ""
+        hint = ""
+        if len(shape) == 1:
+            hint = (f"; one row is {name}[None, :], one column {name}[:, None], and one row of a data frame "
+                    f"frame.loc[[i]], or {name}.to_frame().T if it is a series already")  # fmt: skip
         raise ValueError(f"{name} must be two-dimensional (rows, columns); it has shape {shape}{hint}")
     if 0 in shape:
         raise ValueError(f"{name} is empty: it has shape {shape}; at least one row and one column are needed")

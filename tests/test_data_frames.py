@@ -172,3 +172,28 @@ def test_an_index_of_a_frame_holds_labels_and_no_positions():
     same(jb.remove_rows(places).rows, np.flatnonzero(gapped["age"] > 0)[:2])
     same(jb.bound(model, jb.remove_columns(gapped.columns[:1])).scores(one[None, :]).lower,
          jb.bound(model, jb.remove_columns([0])).scores(one[None, :]).lower)  # fmt: skip
+
+
+def test_one_row_of_a_frame_is_read_by_name():
+    X, y, frame = data()
+    model = jb.fit(LOGISTIC, frame, y)
+    row = frame[NAMES[::-1]].loc[5]  # a series, indexed by the names
+    pairs = [
+        (jb.set_rows([2], row), jb.set_rows([2], X[[5]])),
+        (jb.set_rows([5], frame[NAMES[::-1]].loc[2], old_values=row), jb.set_rows([5], X[[2]])),
+        (jb.remove_rows([5], old_values=row), jb.remove_rows([5])),
+        (jb.set_targets([5], -y[5], old_values=row), jb.set_targets([5], -y[5])),
+        (jb.set_weights([5], 2.0, old_values=row), jb.set_weights([5], 2.0)),
+    ]
+    for k, (named, numbered) in enumerate(pairs):
+        one, other = jb.bound(model.without_data() if k else model, named), jb.bound(model, numbered)
+        np.testing.assert_allclose(one.scores(frame).upper, other.scores(X).upper, rtol=1e-12)
+    with pytest.raises(ValueError, match="X_new must have the columns of the training data: missing"):
+        jb.bound(model, jb.set_rows([2], row.rename({"age": "year"})))
+    remedy = r"two-dimensional .*; one row is {0}\[None, :\], .* a data frame frame.loc\[\[i\]\], or {0}.to_frame\(\).T"
+    for name, ask in (("X", lambda X: model.scores(X)), ("X_new", lambda X: jb.add_rows(X, [1.0]))):
+        for vector in (row, X[5]):
+            with pytest.raises(ValueError, match=remedy.format(name)):
+                ask(vector)
+    same(model.scores(row.to_frame().T), model.scores(X[[5]]))
+    same(model.scores(frame.loc[[5]]), model.scores(X[5][None, :]))

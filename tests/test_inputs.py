@@ -56,7 +56,7 @@ REFUSED = {
     # the data of a fit
     "NaN in X": (lambda: jb.fit(SVM, bad(X, (2, 1), np.nan), Y), r"X\[2, 1\] is nan.*finite: drop or impute"),
     "inf in sparse X": (lambda: jb.fit(SVM, sp.csr_array(bad(X, (2, 1), np.inf)), Y), r"X\[2, 1\] is inf"),
-    "X is a row": (lambda: jb.fit(SVM, X[0], Y), r"X must be two-dimensional.*\(4,\).*X.reshape\(1, -1\)"),
+    "X is a row": (lambda: jb.fit(SVM, X[0], Y), r"X must be two-dimensional.*\(4,\).*row is X\[None, :\]"),
     "X has three axes": (lambda: jb.fit(SVM, X[None], Y), r"X must be two-dimensional"),
     "no rows": (lambda: jb.fit(SVM, X[:0], Y[:0]), r"X is empty.*\(0, 4\).*at least one"),
     "no columns": (lambda: jb.fit(SVM, X[:, :0], Y), r"X is empty.*\(6, 0\).*at least one"),
@@ -211,7 +211,7 @@ REFUSED = {
     "alpha past the end": (lambda: BOUNDS.alpha(6), r"i = 6 is out of range; numbers run from 0 to 5"),
     "scores, width": (lambda: BOUNDS.scores(np.ones((2, 3))), r"X must have 4 columns.*got 3"),
     "scores, NaN": (lambda: BOUNDS.scores(bad(np.ones((2, D)), (1, 1), np.nan)), r"X\[1, 1\] is nan"),
-    "scores of a row": (lambda: BOUNDS.scores(np.ones(D)), r"X must be two-dimensional.*reshape\(1, -1\)"),
+    "scores of a row": (lambda: BOUNDS.scores(np.ones(D)), r"X must be two-dimensional.*X\[None, :\]"),
     "labels of text": (lambda: BOUNDS.labels([["a"] * D]), r"X has dtype <U1"),
     "decided, width": (lambda: BOUNDS.decided(np.ones((2, 5))), r"X must have 4 columns"),
     "model scores": (lambda: MODEL.scores(np.ones((2, 3))), r"X must have 4 columns like the training data, got 3"),

@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 import pytest
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import Lasso, LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -73,8 +73,8 @@ def test_models_of_several_classes_name_one_of_their_models(name):
 def test_words_are_encoded_and_not_converted():
     words, mixed = np.where(Y > 0, "yes", "no"), np.array([[1.0, "red"], [2.0, "blue"]] * 2, object)
     model = jb.fit(PROBLEM, X, Y)
-    categories = r"has dtype object; expected real numbers: {}\[0, 1\] = 'red' is text: encode .* pandas.get_dummies or One"
-    labels = r"{}\[0\] = 'yes' is text: write labels as -1 and \+1, for example np.where\({} == 'yes', 1, -1\); fit_one_vs"
+    categories = r"has dtype object; expected real numbers: {}\[0, 1\] = 'red' is text: encode .* pandas.get_dummies"
+    labels = r"{}\[0\] = 'yes' is text: write .* for example np.where\({} == 'yes', 1, -1\); fit_one_vs_rest takes"
     for name, ask in (
         ("X", lambda: jb.fit(PROBLEM, mixed, Y)),
         ("X", lambda: jb.fit_one_vs_rest(PROBLEM, mixed, words)),
@@ -99,3 +99,14 @@ def test_words_are_encoded_and_not_converted():
         jb.fit(PROBLEM, X, Y, sample_weight=list("abcd"))
     with pytest.raises(TypeError, match=r"convert it with X.astype\(float\)"):
         jb.fit(PROBLEM, X.astype(str), Y)  # numbers in text can be converted
+
+
+def test_an_l1_penalty_with_a_free_intercept_is_told_what_to_change():
+    model = jb.from_sklearn(Lasso(alpha=0.1, tol=1e-10).fit(X, X[:, 0]), X, X[:, 0])
+    remedy = r"add an L2 part \(elastic_net, l1_ratio < 1 in scikit-learn\), or take intercept=False and a column of"
+    for ask in (lambda: jb.bound(model, CHANGE), lambda: jb.leave_one_out(model, jb.Cached())):
+        with pytest.raises(ValueError, match=remedy):
+            ask()
+    ones = np.column_stack([X, np.ones(len(X))])  # the remedy, followed
+    fitted = Lasso(alpha=0.1, tol=1e-10, fit_intercept=False).fit(ones, X[:, 0])
+    assert np.isfinite(float(jb.bound(jb.from_sklearn(fitted, ones, X[:, 0]), CHANGE).gap))

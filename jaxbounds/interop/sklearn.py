@@ -63,7 +63,8 @@ def from_sklearn(estimator: Any, X, y, sample_weight=None) -> Model:
     LogisticRegression(solver="liblinear")) does penalise it, like a coefficient: with fit_intercept=True the model has
     a last column of constants, w[-1] = intercept_ / intercept_scaling, which rows given to the model, its changes and
     its bounds need not carry. `model.names` and `bounds.w("intercept")` call it "intercept"; `model.intercept`, which
-    is what scores add to X w, is 0.
+    is what scores add to X w, is 0. With an L1 penalty alone and an intercept that is not penalised (Lasso, saga) no
+    bound is known: such a model gives scores and can be refitted, and `bound` says what to change.
 
     A pipeline that ends in one of these may begin with scalers (StandardScaler, MinMaxScaler, MaxAbsScaler,
     RobustScaler). Its model lives on the scaled data: w is the last step's. But every row that you give (to changes, to
