@@ -24,7 +24,7 @@ from jaxbounds.matrix import Matrix, as_matrix
 from jaxbounds.messages import brief
 from jaxbounds.names import named, row_as_frame, text
 from jaxbounds.penalties import Penalty
-from jaxbounds.problem import as_sample_weight, as_vector
+from jaxbounds.problem import as_sample_weight, as_vector, no_penalty
 from jaxbounds.pytree import in_float64, is_traced
 
 
@@ -322,8 +322,11 @@ def remove_rows(rows, keep_n: bool = False, *, old_values=None) -> Change:
 def add_columns(X_new) -> Change:
     """New columns; they are numbered d, d+1, ... in the bounds.
 
+    They have no names, also after `refit`: a model that reads data frames by name takes frames with one added column,
+    whatever it is called, and arrays beyond that.
+
     Args:
-        X_new: (n, k).
+        X_new: (n, k), a data frame by position.
 
     Returns:
         a change.
@@ -379,7 +382,7 @@ def set_penalty(penalty: Penalty) -> Change:
         >>> change = jb.set_penalty(jb.penalties.l2(0.1))
     """
     if not isinstance(penalty, Penalty):
-        raise TypeError(f"penalty must come from jb.penalties, got {type(penalty).__name__}")
+        raise TypeError(no_penalty(penalty))
     return SetPenalty(penalty)
 
 

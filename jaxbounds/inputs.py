@@ -110,6 +110,10 @@ class Inputs:
         others = [column for column in others if column not in constant]
         if len(others) > more:
             raise ValueError(f"{name} has the columns {few(others)}, which the training data lack; drop them")
+        if len(others) > 1:
+            raise ValueError(f"{name} has the columns {few(others)} beside those of the training data, and added ones "
+                             f"have no names that would tell them apart; put {name} in the order of the model's "
+                             f"columns and pass {name}.to_numpy()")  # fmt: skip
         return [*names, *constant, *others]
 
     def part(self, part: Any, more: int = 0) -> Any:

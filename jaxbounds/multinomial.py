@@ -138,7 +138,7 @@ def check_multinomial(problem: Problem) -> None:
     penalty: Any = problem.penalty
     if not getattr(penalty, "quadratic", False):
         name = getattr(penalty, "name", type(penalty).__name__)
-        raise ValueError(f"softmax needs an L2 penalty, and {name} is not; use jb.penalties.l2")
+        raise ValueError(f"softmax needs an L2 penalty, and {name} is not; use jb.penalties.l2(lam)")
     if problem.intercept:
         raise ValueError(
             "softmax has no bounds with an unpenalised intercept; use intercept=False and append a column of ones to "

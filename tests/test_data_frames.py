@@ -3,6 +3,7 @@
 import jax
 import numpy as np
 import pytest
+from sklearn.svm import LinearSVC
 
 import jaxbounds as jb
 
@@ -197,3 +198,30 @@ def test_one_row_of_a_frame_is_read_by_name():
                 ask(vector)
     same(model.scores(row.to_frame().T), model.scores(X[[5]]))
     same(model.scores(frame.loc[[5]]), model.scores(X[5][None, :]))
+
+
+def test_added_columns_have_no_names():
+    X, y, frame = data()
+    model, new = jb.fit(LOGISTIC, frame, y), np.cos(np.arange(2.0 * N)).reshape(N, 2)
+    one = jb.add_columns(pd.DataFrame({"more": new[:, 0]}))
+    wide = frame.assign(more=new[:, 0])[["more", *NAMES[::-1]]]
+    same(jb.bound(model, one).scores(wide), jb.bound(model, one).scores(np.column_stack([X, new[:, :1]])))
+    refitted = jb.refit(model, one)
+    assert refitted.names == (*NAMES, "3")
+    same(refitted.scores(wide), refitted.scores(np.column_stack([X, new[:, :1]])))
+    two, wider = jb.add_columns(new), wide.assign(last=new[:, 1])
+    for ask in (jb.bound(model, two).scores, jb.refit(model, two).scores):
+        with pytest.raises(ValueError, match=r"X has the columns \['more', 'last'\] beside .* pass X.to_numpy\(\)"):
+            ask(wider)
+        with pytest.raises(ValueError, match="X must have 5 columns like the training data, got 4"):
+            ask(wide)
+        ask(np.column_stack([X, new]))
+
+
+def test_a_column_too_many_is_not_taken_for_the_intercept():
+    X, y, frame = data()
+    model = jb.from_sklearn(LinearSVC(tol=1e-8, random_state=0).fit(frame, y), frame, y)
+    assert model.names == (*NAMES, "intercept")
+    with pytest.raises(ValueError, match=r"X has the columns \['more'\], which the training data lack; drop them"):
+        model.scores(frame.assign(more=5.0))
+    same(model.scores(frame.assign(intercept=1.0)[["intercept", *NAMES]]), model.scores(X))

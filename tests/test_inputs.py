@@ -174,7 +174,7 @@ REFUSED = {
     "all rows": (lambda: bound(jb.remove_rows(np.arange(N))), r"remove_rows leaves no row at all; keep at least one"),
     "all rows, keep_n": (lambda: bound(jb.remove_rows(np.arange(N), keep_n=True)), r"remove_rows leaves no row at all"),
     "all columns": (lambda: bound(jb.remove_columns(np.arange(D))), r"remove_columns leaves no column at all; keep"),
-    "no penalty": (lambda: jb.set_penalty(0.1), r"penalty must come from jb.penalties, got float"),
+    "no penalty": (lambda: jb.set_penalty(0.1), r"penalty must come from jb.penalties, got 0.1; write for"),
     # combined
     "combine nothing": (lambda: jb.combine(), r"combine needs at least one change"),
     "combine a number": (lambda: jb.combine(jb.remove_rows([0]), 3), r"changes\[1\] is not a change, got int"),

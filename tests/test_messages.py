@@ -110,3 +110,22 @@ def test_an_l1_penalty_with_a_free_intercept_is_told_what_to_change():
     ones = np.column_stack([X, np.ones(len(X))])  # the remedy, followed
     fitted = Lasso(alpha=0.1, tol=1e-10, fit_intercept=False).fit(ones, X[:, 0])
     assert np.isfinite(float(jb.bound(jb.from_sklearn(fitted, ones, X[:, 0]), CHANGE).gap))
+
+
+def test_a_problem_of_names_is_told_what_to_write():
+    for problem, remedy in (
+        (jb.Problem(jb.losses.logistic(), "l2"), r"penalty must .* got 'l2'; write .* jb.penalties.l2\(lam\)"),
+        (jb.Problem(jb.losses.logistic(), 0.1), r"penalty must .* got 0.1; write .* jb.penalties.l2\(lam\)"),
+        (jb.Problem("logistic", jb.penalties.l2(0.1)), r"loss must .* got 'logistic'; write .* jb.losses.logistic\("),
+        (jb.Problem(jb.losses.logistic, jb.penalties.l2(0.1)), r"loss must .*function.*; write .* jb.losses.logi"),
+    ):
+        for ask in (
+            lambda p: jb.fit(p, X, Y),
+            lambda p: jb.fit_one_vs_rest(p, X, [0, 1, 0, 1]),
+            lambda p: jb.best_penalty(p, X, Y, X, Y, 0.1, 1.0),
+            lambda p: p.primal(X, Y, np.zeros(2)),
+        ):
+            with pytest.raises(TypeError, match=remedy):
+                ask(problem)
+    with pytest.raises(TypeError, match=r"got 'l2'; write for example jb.penalties.l2\(lam\)"):
+        jb.set_penalty("l2")
