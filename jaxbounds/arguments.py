@@ -36,6 +36,42 @@ def is_real(dtype: Any) -> bool:
     return dtype.kind in "biuf" or dtype.name == "bfloat16" or dtype.name.startswith(("float8", "int4", "uint4"))
 
 
+def as_numbers(array: np.ndarray, name: str) -> str:
+    """What to do about an array that holds no real numbers; words are nothing that could be converted."""
+    place = first_word(array)
+    if place is None:
+        return f"convert it with {name}.astype(float)"
+    said = f"{name}[{', '.join(map(str, place))}] = {brief(array[place])} is text: "
+    if array.ndim > 1:
+        return said + "encode categories as columns of numbers, for example with pandas.get_dummies or OneHotEncoder"
+    if name.startswith("y"):
+        return (said + f"write labels as -1 and +1, for example np.where({name} == {brief(array[place])}, 1, -1); "
+                "fit_one_vs_rest takes words")  # fmt: skip
+    return said + "pass numbers"
+
+
+def first_word(array: np.ndarray) -> tuple[int, ...] | None:
+    """Where the first text stands that is no number, None if there is none."""
+    if array.dtype.kind not in "OUST":
+        return None
+    for place, value in np.ndenumerate(array):
+        if isinstance(value, str | bytes):
+            try:
+                float(value)
+            except ValueError:
+                return place
+    return None
+
+
+def refuse_labels(index: Any, name: str) -> None:
+    """Raise for an index of a data frame: its entries are labels, where the numbers of rows and columns are wanted."""
+    if hasattr(index, "get_indexer"):
+        raise TypeError(
+            f"{name} must hold positions, counted from 0, and got a {type(index).__name__}, which holds labels; pass "
+            f"np.flatnonzero(mask), or index.get_indexer(labels); or {name}.to_numpy() if the labels are positions"
+        )
+
+
 def checked_sparse(X: Any, name: str) -> Any:
     """The sparse matrix, whose numbers of rows and columns can be trusted: scipy's own products run past the end."""
     X = X if X.format in ("csr", "csc", "coo", "bsr") else X.tocoo()

@@ -1,5 +1,6 @@
 """`best_penalty`: a penalty whose validation error is certified to be near the best of a whole interval."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ from jaxbounds.arguments import as_choice, as_flag, as_whole, check_callback
 from jaxbounds.array import put
 from jaxbounds.bounds import publish
 from jaxbounds.host import matrix_of
+from jaxbounds.inputs import frame_inputs
 from jaxbounds.matrix import as_matrix
 from jaxbounds.messages import brief
 from jaxbounds.model import Data, Model
@@ -148,9 +150,9 @@ def best_penalty(
         raise ValueError(f"eps = {eps} must not be negative")
     for name, value, least in (("max_models", max_models, 4), ("cells", cells, 1)):
         as_whole(value, name, least)
-    matrix = as_matrix(X)
-    test: Any = matrix_of(X_val, True, "X_val")
+    inputs, matrix = frame_inputs(X), as_matrix(X)
     n, d = matrix.shape
+    test: Any = matrix_of(X_val, True, "X_val") if inputs is None else inputs.rows(X_val, d, True, "X_val")
     if test.shape[1] != d:
         raise ValueError(f"X_val must have {d} columns like X, got {test.shape[1]}")
     y_test = np.asarray(as_targets(problem.loss, y_val, test.shape[0], "y_val"))
@@ -169,7 +171,7 @@ def best_penalty(
         found = Pieces(lam, l1, publish(np.array([piece.lower for piece in pieces]), np.zeros(()), wide).lower)
         low, high = search.measures[best]
         error = publish(np.asarray(low), np.asarray(high), wide)
-        model = search.models[best]
+        model = dataclasses.replace(search.models[best], inputs=inputs)
     counts = len(search.models), search.n_refined
     return BestPenalty(model.problem.penalty, model, error, search.lower, *counts, found, int(status))
 

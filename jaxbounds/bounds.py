@@ -8,7 +8,7 @@ from typing import Any, ParamSpec
 import jax
 import numpy as np
 
-from jaxbounds.arguments import as_array
+from jaxbounds.arguments import as_array, refuse_labels
 from jaxbounds.array import on_host, put, to_host, xp
 from jaxbounds.batches import Flat
 from jaxbounds.certificates import Cached, Method, Theorem1
@@ -190,6 +190,8 @@ class Bounds:
     def labels(self, X):
         """Certified labels: +1, -1, or 0 where these bounds do not decide.
 
+        They are the sign of the score whatever the loss is: for regression whether the prediction is above or below 0.
+
         Args:
             X: (m, d) data.
 
@@ -200,7 +202,7 @@ class Bounds:
 
     @in_float64
     def decided(self, X):
-        """Whether the label of each row is certain: (m,) bool."""
+        """Whether the label of each row, the sign of its score, is certain: (m,) bool."""
         return self.labels(X) != 0
 
     @in_float64
@@ -238,6 +240,7 @@ class Bounds:
         lower, upper = interval
         if index is None:
             return lower, upper
+        refuse_labels(index, name)
         if not is_traced(index):
             numbers = as_array(index, name, "integers")
             if numbers.dtype.kind not in "iu":

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.sparse as sp
 
-from jaxbounds.arguments import as_array, as_flag
+from jaxbounds.arguments import as_array, as_flag, refuse_labels
 from jaxbounds.kinds import (
     AddColumns,
     AddRows,
@@ -22,14 +22,15 @@ from jaxbounds.kinds import (
 )
 from jaxbounds.matrix import Matrix, as_matrix
 from jaxbounds.messages import brief
-from jaxbounds.names import named, text
+from jaxbounds.names import named, row_as_frame, text
 from jaxbounds.penalties import Penalty
-from jaxbounds.problem import as_sample_weight, as_vector
+from jaxbounds.problem import as_sample_weight, as_vector, no_penalty
 from jaxbounds.pytree import in_float64, is_traced
 
 
 def check_index(index, name: str):
     """A 1-d int32 index array without repetitions on the host."""
+    refuse_labels(index, name)
     if is_traced(index):
         array = jnp.atleast_1d(jnp.asarray(index))
         if not jnp.issubdtype(array.dtype, jnp.integer):
@@ -184,7 +185,7 @@ def set_rows(rows, X_new, y_new=None, *, old_values=None) -> Change:
     Source: Hanada et al. 2016, scenario (b), instance modification.
     """
     rows = _unique_index(rows, "rows")
-    k = rows.shape[0]
+    k, X_new, old_values = rows.shape[0], row_as_frame(X_new), row_as_frame(old_values)
     target, labels = (None, None) if y_new is None else _labelled(y_new, k)
     own = y_new is not None and labels is None
     change = SetRows(rows, _block(X_new, (k, None), "X_new"), target, _old_block(old_values, (k, None)), own)
@@ -241,7 +242,7 @@ def set_targets(rows, y_new, *, old_values=None) -> Change:
         [-1.0, 1.0]
     """
     rows = _unique_index(rows, "rows")
-    k = rows.shape[0]
+    k, old_values = rows.shape[0], row_as_frame(old_values)
     target, labels = _labelled(y_new, k)
     change = SetTargets(rows, target, _old_block(old_values, (k, None)), labels is None)
     return named(change, labels=labels, old=old_values)
@@ -266,7 +267,7 @@ def set_weights(rows, weights, *, old_values=None) -> Change:
         [3.0, 1.0]
     """
     rows = _unique_index(rows, "rows")
-    k = rows.shape[0]
+    k, old_values = rows.shape[0], row_as_frame(old_values)
     weights = as_sample_weight(_values(weights, k, "weights"), k, "weights")
     return named(SetWeights(rows, weights, _old_block(old_values, (k, None))), old=old_values)
 
@@ -314,7 +315,7 @@ def remove_rows(rows, keep_n: bool = False, *, old_values=None) -> Change:
         >>> jb.remove_rows([0]).apply(np.eye(2), np.ones(2))[0].tolist()
         [[0.0, 1.0]]
     """
-    rows = _unique_index(rows, "rows")
+    rows, old_values = _unique_index(rows, "rows"), row_as_frame(old_values)
     old = _old_block(old_values, (rows.shape[0], None))
     return named(RemoveRows(rows, old, as_flag(keep_n, "keep_n")), old=old_values)
 
@@ -323,8 +324,11 @@ def remove_rows(rows, keep_n: bool = False, *, old_values=None) -> Change:
 def add_columns(X_new) -> Change:
     """New columns; they are numbered d, d+1, ... in the bounds.
 
+    They have no names, also after `refit`: a model that reads data frames by name takes frames with one added column,
+    whatever it is called, and arrays beyond that.
+
     Args:
-        X_new: (n, k).
+        X_new: (n, k), a data frame by position.
 
     Returns:
         a change.
@@ -380,7 +384,7 @@ def set_penalty(penalty: Penalty) -> Change:
         >>> change = jb.set_penalty(jb.penalties.l2(0.1))
     """
     if not isinstance(penalty, Penalty):
-        raise TypeError(f"penalty must come from jb.penalties, got {type(penalty).__name__}")
+        raise TypeError(no_penalty(penalty))
     return SetPenalty(penalty)
 
 

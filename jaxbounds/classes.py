@@ -11,7 +11,7 @@ from jaxbounds.array import xp
 from jaxbounds.kinds import Change, Combined, check_change
 from jaxbounds.messages import first_bad
 from jaxbounds.own_labels import Labelled, codes_of, remedy
-from jaxbounds.problem import as_vector
+from jaxbounds.problem import Problem, as_vector
 from jaxbounds.pytree import is_traced
 
 
@@ -45,11 +45,25 @@ class ClassModel(Labelled, abc.ABC):
 
 
 def not_a_model(model: Any) -> str:
-    """What is wrong with an argument that should be a `Model`."""
-    said = f"model must come from fit, got {type(model).__name__}"
-    if not isinstance(model, ClassModel):
-        return said
-    return f"{said}: this takes two classes or regression; ask jb.bound(model, change), or one model a class"
+    """What is wrong with an argument that should be a `Model`, and what to pass instead."""
+    kind = type(model)
+    said = f"model must come from fit, got {kind.__name__}"
+    if isinstance(model, ClassModel):
+        return f"{said}: this takes two classes or regression; ask jb.bound(model, change){or_one_class(model)}"
+    if isinstance(model, Change):
+        return f"{said}; the model comes first, then the change, as in jb.bound(model, change)"
+    if kind.__module__ == "jaxbounds.sklearn":
+        return f"{said}; ask estimator.what_if(change), or pass jb.from_sklearn(estimator, X, y)"
+    if hasattr(model, "get_params") or kind.__module__.startswith("sklearn."):
+        return f"{said}; pass jb.from_sklearn(estimator, X, y), with the X and y that it was fitted on"
+    if isinstance(model, Problem):
+        return f"{said}; pass jb.fit(problem, X, y)"
+    return said
+
+
+def or_one_class(model: "ClassModel") -> str:
+    """The remedy that a model of several classes has where one of two is asked for."""
+    return ", or one class against the rest, model.models[k]" if hasattr(model, "models") else ""
 
 
 def as_classes(y: Any, n: int, classes: int | None = None, name: str = "y", more: str = "") -> Any:

@@ -12,7 +12,7 @@ from jaxbounds.arguments import as_flag
 from jaxbounds.bounds import Bounds, Interval, bound, labels_of
 from jaxbounds.certificates import Cached, Curvature, Method, Partial, Pass, SelfConcordant
 from jaxbounds.changes import set_penalty
-from jaxbounds.classes import ClassModel, not_a_model
+from jaxbounds.classes import ClassModel, not_a_model, or_one_class
 from jaxbounds.display import shown
 from jaxbounds.host import HostMatrix, matrix_of
 from jaxbounds.inputs import rows_of
@@ -61,6 +61,8 @@ class Reply:
 @shown
 class LabelsKnown(Question):
     """Which labels will the retrained model give? Answered when at least a fraction of them is certain.
+
+    A label is the sign of a score, whatever the loss is: for regression whether a prediction is above or below 0.
 
     Args:
         X: (m, d) test rows, in the columns of `Bounds.scores`; a data frame is read by name if the model has names.
@@ -200,7 +202,8 @@ def decide(model: Model, change: Change, question: Question, *, timings: bool = 
     if is_traced(model, change):
         raise TypeError("decide runs on the host; inside jit, vmap or grad use bound")
     if isinstance(model, ClassModel):
-        raise TypeError("decide answers for models of one score; for several classes ask jb.bound(...).decided(X)")
+        raise TypeError("decide answers for models of one score; for several classes ask jb.bound(...).decided(X)"
+                        + or_one_class(model))  # fmt: skip
     if not isinstance(model, Model):
         raise TypeError(not_a_model(model))
     check_change(change)

@@ -19,7 +19,7 @@ from jaxbounds.host import HostMatrix, matrix_of
 from jaxbounds.kinds import AddRows, Change, Combined, SetColumns, SetElements, SetRows, added
 from jaxbounds.matrix import Dense, Matrix, Sparse, as_matrix
 from jaxbounds.messages import few
-from jaxbounds.names import frame_columns, numbered, own_codes, with_targets
+from jaxbounds.names import frame_columns, numbered, own_codes, refuse_repeated, with_targets
 from jaxbounds.own_labels import check_labels
 from jaxbounds.pytree import is_traced, pytree, static
 
@@ -93,21 +93,31 @@ class Inputs:
         if isinstance(X, Dense | Sparse | HostMatrix):
             return matrix_of(X, host, name)
         order = frame_columns(X)
-        if order is not None and self.names is not None:
-            X = X[list(self._known(order, name))]
-        matrix = as_matrix(X, name)
         extra = int(self.constant is not None)
+        if order is not None and self.names is not None:
+            X = X[self._known(order, width - extra - self.width, name)]
+        matrix = as_matrix(X, name)
         if matrix.shape[1] not in (width, width - extra):
-            raise ValueError(f"{name} must have {width - extra} columns like the data the estimator was fitted on, got "
-                             f"{matrix.shape[1]}")  # fmt: skip
+            raise ValueError(f"{name} must have {width - extra} columns like the training data, got {matrix.shape[1]}")
         return matrix_of(self._block(matrix, matrix.shape[1] < width), host, name)
 
-    def _known(self, order, name: str):
+    def _known(self, order: tuple[str, ...], more: int, name: str) -> list[str]:
+        """The names of a frame's columns in the model's order; `more` columns are added ones."""
         names = self.names or ()
+        refuse_repeated(order, name)
         missing = sorted(set(names) - set(order))
         if missing:
             raise ValueError(f"{name} lacks the columns {few(missing)} of the training data")
-        return (*names, *(column for column in order if column not in names))
+        others = [column for column in order if column not in names]
+        constant = [column for column in others if self.constant_place is not None and column == self.constant_place[0]]
+        others = [column for column in others if column not in constant]
+        if len(others) > more:
+            raise ValueError(f"{name} has the columns {few(others)}, which the training data lack; drop them")
+        if len(others) > 1:
+            raise ValueError(f"{name} has the columns {few(others)} beside those of the training data, and added ones "
+                             f"have no names that would tell them apart; put {name} in the order of the model's "
+                             f"columns and pass {name}.to_numpy()")  # fmt: skip
+        return [*names, *constant, *others]
 
     def part(self, part: Any, more: int = 0) -> Any:
         """An elementary change in the model's units, where the whole change adds `more` columns."""
@@ -191,6 +201,15 @@ class Inputs:
             column = np.full((values.shape[0], 1), self.constant)
             values = sp.hstack([values[:, : self.width], column, values[:, self.width :]], "csr")
         return HostMatrix(values) if host else as_matrix(values)
+
+
+def frame_inputs(X: Any) -> Inputs | None:
+    """What a model keeps of training data that are a data frame, the names of its columns; None for anything else."""
+    names = frame_columns(X)
+    if names is None:
+        return None
+    refuse_repeated(names, "X")
+    return Inputs((), (), len(names), names=names)
 
 
 def _is_sparse(matrix: Any) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxbounds.arguments import as_flag, check_callback
+from jaxbounds.arguments import as_flag, check_callback, refuse_labels
 from jaxbounds.array import is_spread, on_host, put, to_host, whole, xp
 from jaxbounds.bounds import Interval, check_method, published
 from jaxbounds.callbacks import inside_trace, refuse_own_functions
@@ -293,6 +293,7 @@ def _folds(folds, n: int) -> tuple[np.ndarray, np.ndarray]:
     """(rows in ascending order, the fold of each), checked."""
     if is_traced(folds):
         raise TypeError("folds must be known outside jit: close over them")
+    refuse_labels(folds, "folds")
     if isinstance(folds, int | np.integer) and not isinstance(folds, bool):
         if not 2 <= folds <= n:
             raise ValueError(f"folds = {folds} must lie between 2 and the number of rows, {n}")

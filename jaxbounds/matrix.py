@@ -19,7 +19,7 @@ import numpy as np
 import scipy.sparse as sp
 from jax import lax
 
-from jaxbounds.arguments import as_array, checked_sparse
+from jaxbounds.arguments import as_array, as_numbers, checked_sparse
 from jaxbounds.array import is_spread
 from jaxbounds.chunks import Chunks, check_positions, grid, make_chunks
 from jaxbounds.pytree import in_float64, is_traced, pytree, static
@@ -360,7 +360,7 @@ def _dense(X: Any, name: str) -> Dense:
         return _spread(X, name)
     where = X.sharding if isinstance(X, jax.Array) else None
     array = as_array(X, name, "rows of real numbers, equally long")
-    dtype = dtype_for(array.dtype, name)
+    dtype = dtype_for(array.dtype, name, lambda: as_numbers(array, name))
     check_shape(array.shape, name)
     array = np.array(array, dtype, order="C")
     finite = np.isfinite(array)

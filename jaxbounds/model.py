@@ -16,7 +16,7 @@ from jaxbounds.matrix import Matrix
 from jaxbounds.own_labels import Codes, Labelled, codes_of
 from jaxbounds.penalties import Penalty
 from jaxbounds.problem import Problem, dual_vector
-from jaxbounds.pytree import in_float64, pytree, static
+from jaxbounds.pytree import in_float64, is_traced, pytree, static
 from jaxbounds.rounding import TINY, U, dot_error, down, growth, up
 from jaxbounds.row_blocks import RowBlocks
 from jaxbounds.status import Status
@@ -143,6 +143,19 @@ class Model(Labelled):
         matrix = self.rows_like(X, on_host(self), "X")
         w, intercept = to_host((self.w, self.intercept)) if isinstance(matrix, HostMatrix) else (self.w, self.intercept)
         return put(matrix.matvec(w.astype(xp.float64)) + intercept)
+
+    @in_float64
+    def labels(self, X):
+        """The sign of each score, as `predict` of scikit-learn has it: (m,) int32, +1, and -1 for a score of 0 or less.
+
+        Raises:
+            ValueError: the training data have numbers and no labels.
+        """
+        y, known = self.rows.target, self.problem.loss.classification or self.classes_ is not None
+        if not (known or is_traced(y) or np.all(np.abs(y) == 1)):
+            raise ValueError(f"the loss {self.problem.loss.name} has no labels: its targets are numbers; use scores(X)")
+        score = readable(self.scores(X))
+        return put(xp.where(score > 0, 1, xp.where(score <= 0, -1, 0)).astype(xp.int32))
 
     def rows_like(self, X, host: bool, name: str) -> Matrix | HostMatrix:
         """X as a matrix of as many columns as the training data, on the host if the rest runs there."""

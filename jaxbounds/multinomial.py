@@ -11,7 +11,7 @@ import numpy as np
 from jaxbounds.array import Array, on_host, put, to_host, xp
 from jaxbounds.classes import ClassModel, argmax, as_classes
 from jaxbounds.host import HostMatrix, host_matrix
-from jaxbounds.inputs import read, rows_of
+from jaxbounds.inputs import frame_inputs, read, rows_of
 from jaxbounds.kinds import Change
 from jaxbounds.matrix import Matrix, as_matrix
 from jaxbounds.messages import brief
@@ -138,7 +138,7 @@ def check_multinomial(problem: Problem) -> None:
     penalty: Any = problem.penalty
     if not getattr(penalty, "quadratic", False):
         name = getattr(penalty, "name", type(penalty).__name__)
-        raise ValueError(f"softmax needs an L2 penalty, and {name} is not; use jb.penalties.l2")
+        raise ValueError(f"softmax needs an L2 penalty, and {name} is not; use jb.penalties.l2(lam)")
     if problem.intercept:
         raise ValueError(
             "softmax has no bounds with an unpenalised intercept; use intercept=False and append a column of ones to "
@@ -224,7 +224,7 @@ def fit_multinomial(
     if solver is not None or callback is not None:
         raise ValueError("softmax is trained by its own Newton-CG; leave solver and callback out")
     loss: Any = problem.loss
-    matrix = as_matrix(X)
+    inputs, matrix = frame_inputs(X), as_matrix(X)
     n, d = matrix.shape
     y, weight = as_classes(y, n, loss.classes), as_sample_weight(sample_weight, n)
     _check_parameters(problem.penalty, d)
@@ -241,6 +241,7 @@ def fit_multinomial(
     c, lam = data.weight * problem.unit(n), jnp.broadcast_to(problem.penalty.strong_convexity, (d,))
     w, status, n_steps = _solve(loss, data.matrix, data.target, c, lam, w0, tol, steps)
     model = remember_multinomial(problem, data, w.astype(matrix.dtype), status, n_steps)
+    model = dataclasses.replace(model, inputs=inputs)
     if concrete:
         _warn(model, float(tol))  # type: ignore[arg-type]
     return model

@@ -16,10 +16,25 @@ from jaxbounds.pytree import is_traced, pytree, static
 def frame_columns(X: Any) -> tuple[str, ...] | None:
     """The column names of a data frame (pandas, polars, ...) if all are text, None for anything else."""
     columns = getattr(X, "columns", None)
-    if columns is None or is_traced(X) or not hasattr(X, "__len__"):
+    if columns is None or callable(columns) or is_traced(X) or not hasattr(X, "__len__"):
         return None
     names = tuple(columns)
     return names if names and all(isinstance(name, str) for name in names) else None
+
+
+def row_as_frame(X: Any) -> Any:
+    """A series that is one row of a data frame, indexed by the columns' names, as a frame; anything else as it is."""
+    if not hasattr(X, "to_frame") or getattr(X, "ndim", 0) != 1 or text(getattr(X, "index", None)) is None:
+        return X
+    return X.to_frame().T
+
+
+def refuse_repeated(names: tuple[str, ...], what: str) -> None:
+    """Raise if two columns of a data frame have one name."""
+    if len(set(names)) < len(names):
+        twice = next(name for k, name in enumerate(names) if name in names[:k])
+        raise ValueError(f"{what} has several columns named {brief(twice)}; rename all but one, or pass "
+                         f"{what}.to_numpy(), which goes by position")  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +128,7 @@ def positions(wanted, names, what: str, constant: tuple[str, int] | None = None)
     unknown = [name for name in wanted if name not in place]
     if names is None and unknown:
         raise ValueError(f"{what} holds names ({brief(unknown[0])}, ...), and these data have none; pass column "
-                         "numbers, or take the model from an estimator that was fitted on a data frame")  # fmt: skip
+                         "numbers, or train the model on a data frame")  # fmt: skip
     for k, name in enumerate(wanted):
         if name not in place:
             also = "; one that is not penalised is the attribute intercept" if name == "intercept" else ""

@@ -10,7 +10,7 @@ from jaxbounds.array import on_host, put, readable, xp
 from jaxbounds.bounds import Bounds, Interval, bound, published
 from jaxbounds.class_weights import present_of, weighted
 from jaxbounds.classes import ClassModel, argmax, as_classes, check_targets, class_labels, each_target, is_class
-from jaxbounds.inputs import rows_of
+from jaxbounds.inputs import frame_inputs, rows_of
 from jaxbounds.kinds import Change, Combined
 from jaxbounds.matrix import as_matrix
 from jaxbounds.model import Model
@@ -223,7 +223,7 @@ def fit_one_vs_rest(problem: Problem, X, y, *, classes: int | None = None, **opt
         )
     problem.check()
     classes = None if classes is None else as_whole(classes, "classes", 2, none="for the largest number in y plus 1")
-    matrix, words = as_matrix(X), None if isinstance(y, str) else text(y)
+    inputs, matrix, words = frame_inputs(X), as_matrix(X), None if isinstance(y, str) else text(y)
     if words is not None:
         found, y = np.unique(words, return_inverse=True)
         if classes not in (None, found.size):
@@ -244,5 +244,6 @@ def fit_one_vs_rest(problem: Problem, X, y, *, classes: int | None = None, **opt
     for k in range(classes):
         if start is not None:
             options["warm_start"] = start.models[k]
-        models.append(fit(problem, matrix, xp.where(y == k, 1.0, -1.0), **options))
+        model = fit(problem, matrix, xp.where(y == k, 1.0, -1.0), **options)
+        models.append(replace(model, inputs=inputs))
     return OneVsRest(tuple(models), words)

@@ -13,8 +13,9 @@ from jaxbounds.array import on_host, to_host, xp
 from jaxbounds.batches import candidate, each_penalty, listed_penalties, size_of
 from jaxbounds.bounds import publish
 from jaxbounds.certificates import Method
+from jaxbounds.classes import not_a_model
 from jaxbounds.host import host_matrix
-from jaxbounds.inputs import rows_of
+from jaxbounds.inputs import frame_inputs, rows_of
 from jaxbounds.kinds import SetPenalty
 from jaxbounds.matrix import as_matrix
 from jaxbounds.model import Model
@@ -117,10 +118,10 @@ def fit_path(
         raise TypeError("fit_path runs on the host; inside jit, vmap or grad use fit")
     check_callback(callback)
     models: list[Model] = []
-    wanted, matrix = each_of(penalties), as_matrix(X)
+    wanted, inputs, matrix = each_of(penalties), frame_inputs(X), as_matrix(X)
     for k, penalty in enumerate(wanted):
         here = dataclasses.replace(problem, penalty=penalty)
-        models.append(fit(here, matrix, y, **options))
+        models.append(dataclasses.replace(fit(here, matrix, y, **options), inputs=inputs))
         options["warm_start"] = models[-1]
         news = {"done": k + 1, "total": len(wanted), "model": models[-1]}
         if callback is not None and callback(news):
@@ -212,13 +213,13 @@ def penalty_sweep(
 
 def _models(model: Any) -> tuple:
     if not isinstance(model, Model | Path | Sequence):
-        raise TypeError(f"model must be one from fit, a Path, or a sequence of models, got {type(model).__name__}")
+        raise TypeError(f"{not_a_model(model)} (a Path or a sequence of models serves too)")
     models = (model,) if isinstance(model, Model) else model.models if isinstance(model, Path) else tuple(model)
     if not models:
         raise ValueError("model is an empty sequence; pass at least one trained model")
     for k, one in enumerate(models):
         if not isinstance(one, Model):
-            raise TypeError(f"model must be one from fit, or a sequence of them; model[{k}] is {type(one).__name__}")
+            raise TypeError(f"model[{k}] is none: {not_a_model(one)}")
         if one.w.shape != models[0].w.shape or one.alpha.shape != models[0].alpha.shape:
             raise ValueError(f"model[{k}] was trained on data of another shape than model[0]")
         if not is_traced(one, models[0]) and not _alike(one, models[0]):

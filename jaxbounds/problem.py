@@ -1,16 +1,16 @@
 """The training problem, its dual, and the duality gap as a sum of Fenchel-Young terms (never a difference)."""
 
-from typing import Literal
+from typing import Any, Literal
 
 import jax.numpy as jnp
 import numpy as np
 
-from jaxbounds.arguments import as_array, as_choice, as_flag, is_real
+from jaxbounds.arguments import as_array, as_choice, as_flag, as_numbers, is_real
 from jaxbounds.array import is_spread, on_host, put, to_host, xp
 from jaxbounds.host import HostMatrix, matrix_of
 from jaxbounds.losses import Loss
 from jaxbounds.matrix import Matrix
-from jaxbounds.messages import first_bad
+from jaxbounds.messages import brief, first_bad
 from jaxbounds.penalties import Penalty
 from jaxbounds.pytree import in_float64, is_traced, pytree, static
 from jaxbounds.softmax import Softmax
@@ -123,9 +123,10 @@ class Problem:
             raise TypeError("softmax has a score for each class and serves fit, refit and bound alone; a model's "
                             "primal and gap are its attributes")  # fmt: skip
         if not isinstance(self.loss, Loss):
-            raise TypeError(f"loss must come from jb.losses, got {type(self.loss).__name__}")
+            raise TypeError(f"loss must come from jb.losses, got {brief(self.loss)}; write for example "
+                            "jb.losses.logistic(), with its parameters in the parentheses")  # fmt: skip
         if not isinstance(self.penalty, Penalty):
-            raise TypeError(f"penalty must come from jb.penalties, got {type(self.penalty).__name__}")
+            raise TypeError(no_penalty(self.penalty))
         as_choice(self.scale, "scale", ("mean", "sum"))
         as_flag(self.intercept, "intercept")
         if self.loss.smoothness is None and self.penalty.strong_convexity is None:
@@ -134,6 +135,11 @@ class Problem:
                 f"{self.penalty.name} is not strongly convex (property B); use a smoothed loss, or add an L2 part "
                 "(elastic_net)"
             )
+
+
+def no_penalty(penalty: Any) -> str:
+    """What is wrong with an argument that should be a penalty."""
+    return f"penalty must come from jb.penalties, got {brief(penalty)}; write for example jb.penalties.l2(lam)"
 
 
 BALANCE = 1e-9  # a root in floats leaves U |s| relative to t, for scores up to 1e6
@@ -204,7 +210,7 @@ def as_number(value, name: str):
 def _numbers(value, name):
     array = as_array(value, name)
     if not is_real(array.dtype):
-        raise TypeError(f"{name} must hold real numbers, got dtype {array.dtype}; convert it with .astype(float)")
+        raise TypeError(f"{name} must hold real numbers, got dtype {array.dtype}; {as_numbers(array, name)}")
     with np.errstate(over="ignore"):  # a long double beyond float64 becomes inf, which is refused
         return array.astype(np.float64)
 

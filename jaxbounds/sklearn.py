@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from jaxbounds import losses, penalties
-from jaxbounds.arguments import as_array, as_flag, checked_sparse, is_real
+from jaxbounds.arguments import as_array, as_flag, as_numbers, checked_sparse, first_word, is_real
 from jaxbounds.array import put
 from jaxbounds.bounds import Interval, bound
 from jaxbounds.certificates import Method
@@ -37,7 +37,7 @@ _FLOATS: Any = (np.float64, np.float32)
 def _validated(estimator: Any, *data: Any, **options: Any) -> Any:
     """scikit-learn's check of X and y, which also keeps the names and the number of the columns."""
     for value, name in zip(data, ("X", "y"), strict=False):
-        _refuse_unseen(value, name)
+        _refuse_unseen(value, name, name == "X" or options.get("y_numeric", False))
     options |= {"accept_sparse": "csr", "dtype": _FLOATS}
     with np.errstate(all="ignore"):  # a long double beyond float64 becomes inf, which is refused
         try:
@@ -47,16 +47,19 @@ def _validated(estimator: Any, *data: Any, **options: Any) -> Any:
         return validate_data(estimator, *data, **options)
 
 
-def _refuse_unseen(value: Any, name: str) -> None:
-    """Raise for what scikit-learn would read as numbers: hidden entries, broken sparse data, dates and text in X."""
+def _refuse_unseen(value: Any, name: str, numeric: bool) -> None:
+    """Raise for what scikit-learn would read as numbers: hidden entries, broken sparse data, dates and text in X.
+
+    `numeric`: words are refused, too, with what to do about them.
+    """
     if sp.issparse(value):
         checked_sparse(value, name)
     elif type(value).__module__.startswith("jax.experimental.sparse"):
         raise TypeError(f"{name} is a {type(value).__name__}; estimators take the sparse matrices of scipy: convert it")
     elif value is not None:
         array = as_array(value, name)
-        if array.dtype.kind in ("mMSUV" if name == "X" else "mMV"):
-            raise TypeError(f"{name} has dtype {array.dtype}; expected real numbers: convert it first")
+        if array.dtype.kind in ("mMSUV" if name == "X" else "mMV") or (numeric and first_word(array) is not None):
+            raise TypeError(f"{name} has dtype {array.dtype}; expected real numbers: {as_numbers(array, name)}")
 
 
 class _Bounded(BaseEstimator):

@@ -63,7 +63,8 @@ class Spots:
 def are_spots(model: Model, changes: Flat) -> bool:
     """Whether the candidates change single elements alone, and their penalty and data let `Spots` hold them."""
     (part, *more) = changes.flat
-    return (not more and isinstance(part, ch.SetElements) and model.data is not None and model.inputs is None
+    plain = model.inputs is None or not (model.inputs.steps or model.inputs.constant is not None)
+    return (not more and isinstance(part, ch.SetElements) and model.data is not None and plain
             and not model.problem.intercept and scalar_l2(model.problem.penalty, 0))  # fmt: skip
 
 

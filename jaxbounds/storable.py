@@ -1,5 +1,6 @@
 """Which data can be stored, whatever the layout."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
@@ -10,10 +11,11 @@ from jaxbounds.arguments import is_real
 from jaxbounds.chunks import INT32_MAX
 
 
-def dtype_for(dtype: Any, name: str) -> Any:
-    """The dtype in which data of this dtype are stored."""
+def dtype_for(dtype: Any, name: str, remedy: Callable[[], str] | None = None) -> Any:
+    """The dtype in which data of this dtype are stored; `remedy` says what to do where they are no numbers."""
     if not is_real(dtype):
-        raise TypeError(f"{name} has dtype {dtype}; expected real numbers: convert it with {name}.astype(float)")
+        what = f"convert it with {name}.astype(float)" if remedy is None else remedy()
+        raise TypeError(f"{name} has dtype {dtype}; expected real numbers: {what}")
     if not jnp.issubdtype(dtype, jnp.floating):
         return np.dtype(np.float64)
     return np.dtype(np.float32 if jnp.finfo(dtype).bits <= 32 else np.float64)
@@ -21,7 +23,10 @@ def dtype_for(dtype: Any, name: str) -> Any:
 
 def check_shape(shape: tuple[int, ...], name: str) -> None:
     if len(shape) != 2:
-        hint = f"; a row is {name}.reshape(1, -1), a column {name}.reshape(-1, 1)" if len(shape) == 1 else ""
+        hint = ""
+        if len(shape) == 1:
+            hint = (f"; one row is {name}[None, :], one column {name}[:, None], and one row of a data frame "
+                    f"frame.loc[[i]], or {name}.to_frame().T if it is a series already")  # fmt: skip
         raise ValueError(f"{name} must be two-dimensional (rows, columns); it has shape {shape}{hint}")
     if 0 in shape:
         raise ValueError(f"{name} is empty: it has shape {shape}; at least one row and one column are needed")

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
-from jaxbounds.arguments import as_array, as_whole, check_callback
+from jaxbounds.arguments import as_array, as_whole, check_callback, refuse_labels
 from jaxbounds.array import COMPUTE_ONCE, is_spread, on_host, put, readable, to_host
 from jaxbounds.batches import Flat, added_columns, candidate, groups_of, size_of
 from jaxbounds.bounds import Bounds, bound, certify, check_method, intersect, labels_of, published, summary
@@ -124,6 +124,7 @@ class EachBounds:
         return self._ask(_ask_alpha, i, "i")
 
     def _ask(self, question, index, name):
+        refuse_labels(index, name)
         index = index if index is None or is_traced(index) else as_array(index, name, "integers")
         if isinstance(self.changes, Change) and not on_host(self.model, self.changes, index):
             return _vmapped(self.model, self.changes, self.method, index, question, self.batch_size or _VMAPPED)

@@ -185,6 +185,7 @@ QUESTIONS = {
     "Bounds.labels": Entry(BOUNDS.labels, TEST),
     "Bounds.decided": Entry(BOUNDS.decided, TEST),
     "Model.scores": Entry(MODEL.scores, TEST),
+    "Model.labels": Entry(MODEL.labels, TEST),
     "Model.encode_labels": Entry(MODEL.encode_labels, {"labels": (Y[:4], own_labels)}),
     "Model.decode_labels": Entry(lambda **a: MODEL.decode_labels(**a).astype(float), {"labels": (Y[:4], own_labels)}),
     "bound_each": Entry(jb.bound_each, {"model": MODEL_ONLY,

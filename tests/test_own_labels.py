@@ -220,3 +220,20 @@ def test_tables_say_what_is_known_of_a_fit_and_of_a_bound():
     for upper, said in ((1.0, "All is well"), (np.inf, "intervals of coefficients and scores are infinite")):
         assert said in bound_status(jb.Status.CONVERGED, "", jb.Interval(0.0, 1.0), jb.Interval(0.0, upper))
     assert bound_status(jb.Status.INVALID, "said", jb.Interval(0.0, 1.0)) == "said"
+
+
+def test_labels_of_a_model_are_the_signs_of_its_scores():
+    rows = np.array([[1.0], [-2.0], [3.0], [0.0]])
+    signs = np.array([1.0, -1.0, 1.0, -1.0])
+    for loss, y in ((jb.losses.logistic(), signs), (jb.losses.squared(), signs)):
+        model = jb.fit(jb.Problem(loss, jb.penalties.l2(0.1)), rows, y)
+        labels = model.labels(rows)
+        assert labels.dtype == np.int32 and labels.tolist() == [1, -1, 1, -1]  # a score of 0 is no +1, as in predict
+        assert jax.jit(lambda model: model.labels(rows))(model).tolist() == labels.tolist()
+    words = np.array(["yes", "no", "yes", "no"])
+    for estimator in (RidgeClassifier(fit_intercept=False), LogisticRegression(fit_intercept=False, tol=1e-10)):
+        estimator.fit(rows, words)
+        model = jb.from_sklearn(estimator, rows, words)
+        assert model.decode_labels(model.labels(rows)).tolist() == estimator.predict(rows).tolist()
+    with pytest.raises(ValueError, match=r"the loss squared has no labels: its targets are numbers; use scores\(X\)"):
+        jb.fit(jb.Problem(jb.losses.squared(), jb.penalties.l2(0.1)), rows, rows[:, 0]).labels(rows)

@@ -322,8 +322,9 @@ def test_real_data_frames(library):
         np.testing.assert_array_equal(decision.answer, jb.bound(model, change, jb.Curvature()).labels(X))
     fewer = jb.decide(model, jb.remove_columns(["dose"]), jb.LabelsKnown(upset), timings=False)  # also after retraining
     np.testing.assert_array_equal(fewer.answer, jb.decide(model, jb.remove_columns([2]), jb.LabelsKnown(X)).answer)
-    plain = jb.fit(jb.Problem(jb.losses.squared_hinge(), jb.penalties.l2(1.0)), frame, 2.0 * y - 1.0)  # has no names
-    np.testing.assert_array_equal(jb.decide(plain, jb.remove_rows([1]), jb.LabelsKnown(frame)).answer,
+    plain = jb.fit(jb.Problem(jb.losses.squared_hinge(), jb.penalties.l2(1.0)), frame, 2.0 * y - 1.0)
+    assert plain.names == tuple(names)
+    np.testing.assert_array_equal(jb.decide(plain, jb.remove_rows([1]), jb.LabelsKnown(upset)).answer,
                                   jb.decide(plain, jb.remove_rows([1]), jb.LabelsKnown(X)).answer)  # fmt: skip
     with pytest.raises(ValueError, match=r"X lacks the columns \['age'\]"):
         jb.decide(model, change, jb.LabelsKnown(frame[names[1:]]))

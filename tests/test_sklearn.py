@@ -591,6 +591,24 @@ def test_data_that_do_not_fit_are_refused():
         jb.from_sklearn(svc().fit(X, LABELS).set_params(class_weight={"no": 0.0}), X, LABELS)
 
 
+def test_other_data_than_those_of_the_fit_are_noticed():
+    half = N // 2
+    estimators = logistic(tol=1e-4, C=10.0), svc(tol=1e-4, C=10.0), RidgeClassifier(), make_pipeline(
+        StandardScaler(), logistic(tol=1e-4, C=10.0))  # fmt: skip
+    for estimator in estimators:
+        estimator.fit(X[:half], LABELS[:half])
+        jb.from_sklearn(estimator, X[:half], LABELS[:half])  # says nothing
+        with pytest.warns(jb.FitWarning, match="more than its tolerance explains; .* Pass the X, y and sample_weight"):
+            jb.from_sklearn(estimator, X[half:], LABELS[half:])
+    classes = np.arange(N) % 3
+    several = OneVsRestClassifier(logistic(C=10.0)).fit(X, classes)
+    with pytest.warns(jb.FitWarning) as said:  # once, not for each class
+        jb.from_sklearn(several, X, classes[::-1])
+    assert len(said) == 1 and said[0].filename == __file__
+    steps = SGDClassifier(loss="log_loss", fit_intercept=False, random_state=0).fit(X[:half], LABELS[:half])
+    jb.from_sklearn(steps, X[half:], LABELS[half:])  # their own gap is as large
+
+
 def test_without_scikit_learn(monkeypatch):
     estimator, _ = fitted("logistic_balanced")
     monkeypatch.setitem(sys.modules, "sklearn.utils.class_weight", None)

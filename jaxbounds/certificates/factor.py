@@ -18,6 +18,7 @@ from jaxbounds.certificates.ellipsoid import Shape, row_norms
 from jaxbounds.certificates.inverse import dense, dot, gram, inverse_of, least_eigenvalue, residual_norm
 from jaxbounds.certificates.ledger import take
 from jaxbounds.certificates.renewed import NewProblem
+from jaxbounds.classes import not_a_model
 from jaxbounds.edit import Edit, scalar_l2
 from jaxbounds.host import HostMatrix, host_matrix
 from jaxbounds.messages import brief
@@ -83,7 +84,7 @@ def with_factor(model: Model) -> Model:
     Source: Woodbury's identity.
     """
     if not isinstance(model, Model):
-        raise TypeError(f"model must be one of a single score, from fit; got {type(model).__name__}")
+        raise TypeError(not_a_model(model))
     check_factor(model.problem)
     if model.data is None:
         raise ValueError("a factor needs the data, and the model was stored without it")

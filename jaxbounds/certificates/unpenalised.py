@@ -36,7 +36,8 @@ def check_intercept(problem) -> None:
     if problem.intercept and problem.penalty.strong_convexity is None:
         raise ValueError(
             f"bounds with intercept=True need a strongly convex penalty (property B), and {problem.penalty.name} is "
-            "not; add an L2 part (elastic_net)"
+            "not; add an L2 part (elastic_net, l1_ratio < 1 in scikit-learn), or take intercept=False and a column of "
+            "ones in X, which penalises the intercept (in scikit-learn fit_intercept=False, with such a column)"
         )
 
 

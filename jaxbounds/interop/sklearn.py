@@ -22,10 +22,11 @@ from jaxbounds.one_vs_rest import OneVsRest
 from jaxbounds.own_labels import kept_classes
 from jaxbounds.problem import Problem, as_sample_weight, as_targets, as_vector
 from jaxbounds.pytree import in_float64
-from jaxbounds.solvers.fit import fit
+from jaxbounds.solvers.fit import FitWarning, fit
 from jaxbounds.status import Status
 from jaxbounds.storage import equal
 
+_FAR = 0.05  # relative gap; default tolerances leave up to 0.04 on scaled data
 _REMEDY = "fit a OneVsRestClassifier of it, or use jb.fit_one_vs_rest"
 
 
@@ -51,16 +52,19 @@ def from_sklearn(estimator: Any, X, y, sample_weight=None) -> Model:
 
     The estimator's inexactness is the model's gap, so its bounds are valid after a loose fit, but wider (very wide
     after stochastic gradient steps, where `method=jb.Curvature()` helps); so is a parameter or a sample weight that
-    differs from those it was fitted with. alpha is -f'(q) at the estimator's scores; for losses with a kink, which
-    leave it open, it comes from a fit of the same problem. `status` is MAX_STEPS if max_iter was used up, else
-    CONVERGED, by the estimator's own tolerance: how exact that is says the gap.
+    differs from those it was fitted with. A relative gap above 0.05 of an estimator that has converged is warned of
+    (FitWarning; not after stochastic gradient steps): the data may be others than those of its fit. alpha is -f'(q) at
+    the estimator's scores; for losses with a kink, which leave it open, it comes from a fit of the same problem.
+    `status` is MAX_STEPS if max_iter was used up, else CONVERGED, by the estimator's own tolerance: how exact that is
+    says the gap.
 
     An intercept is not penalised, and the problem has intercept=True; the model's is the best one for the estimator's
     coefficients, which may differ from intercept_ by the estimator's tolerance. LIBLINEAR (LinearSVC, LinearSVR,
     LogisticRegression(solver="liblinear")) does penalise it, like a coefficient: with fit_intercept=True the model has
     a last column of constants, w[-1] = intercept_ / intercept_scaling, which rows given to the model, its changes and
     its bounds need not carry. `model.names` and `bounds.w("intercept")` call it "intercept"; `model.intercept`, which
-    is what scores add to X w, is 0.
+    is what scores add to X w, is 0. With an L1 penalty alone and an intercept that is not penalised (Lasso, saga) no
+    bound is known: such a model gives scores and can be refitted, and `bound` says what to change.
 
     A pipeline that ends in one of these may begin with scalers (StandardScaler, MinMaxScaler, MaxAbsScaler,
     RobustScaler). Its model lives on the scaled data: w is the last step's. But every row that you give (to changes, to
@@ -114,6 +118,13 @@ def from_sklearn(estimator: Any, X, y, sample_weight=None) -> Model:
 
     Source: Fan et al. 2008 (LIBLINEAR); the objectives in scikit-learn's user guide, versions 1.5 to 1.9.
     """
+    model = _model_of(estimator, X, y, sample_weight)
+    _warn_of_gap(model)
+    return model
+
+
+def _model_of(estimator: Any, X, y, sample_weight) -> Any:
+    """What `from_sklearn` returns."""
     whole = estimator
     first, estimator = _last_step(estimator)
     if type(estimator).__module__ == "jaxbounds.sklearn":
@@ -190,6 +201,20 @@ def _say_kept(estimator: Any, factor: Any = None, rescaled: bool = False) -> Non
         warnings.warn(said, stacklevel=4)
 
 
+def _warn_of_gap(model: Any) -> None:
+    """Say once that the coefficients are far from the optimum on these data, though their solver has converged."""
+    models = getattr(model, "models", (model,))
+    gaps = [float(one.gap) / max(abs(float(one.primal)), 1e-300) for one in models
+            if one.source is not None and not one.source.startswith("SGD")  # whose steps never come close
+            and int(one.status) == Status.CONVERGED]  # if not, scikit-learn has said so
+    if gaps and not max(gaps) <= _FAR:
+        warnings.warn(
+            f"from_sklearn: on these data the relative duality gap of this {models[0].source} is {max(gaps):.1e}, more "
+            "than its tolerance explains; bounds are valid, but wide. Pass the X, y and sample_weight that it was "
+            "fitted on; if they are these, fit it with a smaller tol, or on scaled data", FitWarning, stacklevel=4,
+        )  # fmt: skip
+
+
 def _kept(estimator: Any, problem: Problem, matrix: Matrix, w, y, weight) -> Model:
     """The model at an estimator's coefficients."""
     data, w = put(Data(matrix, y, weight)), w.astype(matrix.dtype)
@@ -263,7 +288,7 @@ def _of_one_vs_rest(estimator: Any, whole: Any, first, X, y, sample_weight) -> A
     rows = whole[:-1].transform(X) if first else X
     code = _codes(estimator, y, as_matrix(rows).shape[0])
     positive = range(1, 2) if len(estimator.estimators_) == 1 else range(len(estimator.classes_))
-    models = [from_sklearn(one, rows, (code == k).astype(int), sample_weight)
+    models = [_model_of(one, rows, (code == k).astype(int), sample_weight)
               for k, one in zip(positive, estimator.estimators_, strict=True)]  # fmt: skip
     own = models[0].inputs
     if own is not None:

@@ -16,7 +16,7 @@ from jaxbounds.arguments import as_positive, as_whole, check_callback
 from jaxbounds.array import carry, everywhere, is_spread, on_host, put, to_host
 from jaxbounds.classes import ClassModel, not_a_model
 from jaxbounds.edit import bucket, prepare
-from jaxbounds.inputs import read
+from jaxbounds.inputs import frame_inputs, read
 from jaxbounds.kinds import Change, check_change
 from jaxbounds.matrix import Dense, Matrix, as_matrix, one_way
 from jaxbounds.model import Data, Model, best_intercept, remember
@@ -58,7 +58,8 @@ def fit(
 
     Args:
         problem: loss, penalty and scale.
-        X: (n, d) NumPy or jax array, scipy sparse matrix or array, BCOO or BCSR, or `RowBlocks` from disk.
+        X: (n, d) NumPy or jax array, scipy sparse matrix or array, BCOO or BCSR, `RowBlocks` from disk, or a data frame
+            (pandas, polars), whose columns the model then knows by name: later frames and changes may name them.
         y: (n,) labels -1/+1 for margin losses, class numbers for softmax, numbers otherwise.
         sample_weight: (n,) positive, ones by default.
         tol: relative duality gap, gap / max(|P|, tiny).
@@ -97,7 +98,7 @@ def fit(
         )  # type: ignore[return-value]  # fmt: skip
     problem.check()
     _check_intercept(problem)
-    matrix = as_matrix(X)
+    inputs, matrix = frame_inputs(X), as_matrix(X)
     n, d = matrix.shape
     y, weight = as_targets(problem.loss, y, n), as_sample_weight(sample_weight, n)
     _check_parameters(problem.penalty, d)
@@ -143,6 +144,7 @@ def fit(
     if problem.intercept and not concrete:  # the best one for the stored w, with the derivatives of the optimum
         b = carry(lax.stop_gradient(best_intercept(problem, data, w)), lambda: solution.intercept)
     model = remember(problem, data, w, alpha, ref, solution.status, solution.n_steps, b)
+    model = dataclasses.replace(model, inputs=inputs)
     if concrete and not is_traced(model):  # a user's function may hold tracers of its own
         _warn(model, tol)
     return model
