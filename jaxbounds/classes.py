@@ -15,11 +15,10 @@ from jaxbounds.problem import Problem, as_vector
 from jaxbounds.pytree import is_traced
 
 
-class ClassModel(Labelled, abc.ABC):
+class ClassModel(Labelled):
     """A model with one vector of coefficients for each class; `bound` and `refit` hand their work to it."""
 
     classes: Any  # K
-    classes_: Any  # the classes as they were given, None if they are class numbers
     undecided = -1
 
     def _codes(self):

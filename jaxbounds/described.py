@@ -12,6 +12,7 @@ from jaxbounds.display import (
     FEW,
     UP,
     Rows,
+    Table,
     counted,
     entries,
     interval_text,
@@ -27,8 +28,6 @@ from jaxbounds.display import (
     widest,
 )
 from jaxbounds.wording import after, batch_size, may_be_batch, phrase, touched
-
-Table = tuple[str, Rows]
 
 
 def _known(*trees: Any) -> bool:
@@ -73,20 +72,22 @@ def _of_model(model: Any) -> Table:
         steps = ", ".join(model.inputs.steps) or "no scaler"
         named = "columns by name" if model.inputs.names is not None else "columns by number"
         rows.append(("inputs", f"{steps}; {named}"))
+    if model.inputs is not None and model.inputs.class_weights is not None:
+        rows.append(("class weights", short(model.inputs.class_weights)))
     rows += classes_row(model)
     rows += [("w", short(model.w))] + ([("intercept", short(model.intercept))] if model.problem.intercept else [])
     rows += penalised_row(model)
     return "Model", [
         *rows,
         ("gap", _gap(model)),
-        ("status", fit_status(model, status_text(model.status))),
+        ("status", fit_status(model)),
         ("steps", short(model.n_steps)),
     ]
 
 
 def _of_multinomial(model: Any) -> Table:
     rows = [("problem", _problem(model.problem)), ("data", _sizes(model, model.alpha.shape[-2])), ("w", short(model.w))]
-    rows += [*classes_row(model), ("gap", _gap(model)), ("status", fit_status(model, status_text(model.status)))]
+    rows += [*classes_row(model), ("gap", _gap(model)), ("status", fit_status(model))]
     rows.append(("steps", short(model.n_steps)))
     return f"MultinomialModel of {model.w.shape[-2]} classes", rows
 
@@ -133,25 +134,28 @@ def _head(penalty: Any, *each: Any) -> str:
     return f": {_method(*each)}" + ("" if is_unknown(first.touched) else f", {after(first.touched, penalty)}")
 
 
-def _of_bounds(bounds: Any) -> Table:
-    rows = [("gap", upper(bounds.gap)), ("radius", upper(bounds.radius)), ("dual radius", upper(bounds.dual_radius))]
+def _ball_rows(bounds: Any, model: Any) -> Rows:
+    """What bounds know at once, and the distance where it needs no compilation."""
+    rows = _radii(bounds)
     known: tuple = ()
-    if on_host(bounds.gap, bounds.model) and not np.ndim(bounds.gap):  # elsewhere it would have to be compiled
+    if on_host(bounds.gap, model) and not np.ndim(bounds.gap):
         known = (bounds.distance,)
         rows.append(("distance", intervals(*known)))
+    return [*rows, ("status", bound_status(bounds.status, *known))]
+
+
+def _radii(found: Any) -> Rows:
+    return [("gap", upper(found.gap)), ("radius", upper(found.radius)), ("dual radius", upper(found.dual_radius))]
+
+
+def _of_bounds(bounds: Any) -> Table:
     head = _head(bounds.parts[0][0].penalty, bounds)
-    status = bound_status(bounds.status, status_text(bounds.status), *known)
-    return f"Bounds on the retrained model{head}", [*rows, ("status", status)]
+    return f"Bounds on the retrained model{head}", _ball_rows(bounds, bounds.model)
 
 
 def _of_multinomial_bounds(bounds: Any) -> Table:
-    rows = [("gap", upper(bounds.gap)), ("radius", upper(bounds.radius)), ("dual radius", upper(bounds.dual_radius))]
-    known: tuple = ()
-    if on_host(bounds) and not np.ndim(bounds.gap):
-        known = (bounds.distance,)
-        rows.append(("distance", intervals(*known)))
     title = f"Bounds on the retrained model of {bounds.centre.shape[-2]} classes{_head(None, bounds)}"
-    return title, [*rows, ("status", bound_status(bounds.status, status_text(bounds.status), *known))]
+    return title, _ball_rows(bounds, bounds)
 
 
 def _of_class_bounds(found: Any) -> Table:
@@ -160,7 +164,7 @@ def _of_class_bounds(found: Any) -> Table:
         rows.append((class_name(found, k), f"gap {upper(bounds.gap)}, radius {upper(bounds.radius)}"))
     rows += rest(len(found.bounds))
     if on_host(*((one.gap, one.model) for one in found.bounds)) and not np.ndim(first.gap):
-        status = bound_status(found.status, status_text(found.status), found.distance)
+        status = bound_status(found.status, found.distance)
         rows += [("distance", intervals(found.distance)), ("status", status)]
     else:
         rows.append(("status", status_text(first.status)))
@@ -189,14 +193,12 @@ def _of_what_if(found: Any) -> Table:
         rows.append((name, intervals(bounds.distance)))
     rows += rest(len(found.bounds))
     head = _head(found.bounds[0].parts[0][0].penalty, *found.bounds)
-    status = bound_status(found.status, status_text(int(found.status)), *(one.distance for one in found.bounds))
+    status = bound_status(int(found.status), *(one.distance for one in found.bounds))
     return f"What if{head}", [*rows, ("gap", number(found.gap, UP)), ("status", status)]
 
 
 def _of_region(region: Any) -> Table:
-    rows = [(name, upper(getattr(region, field))) for name, field in
-            (("gap", "gap"), ("radius", "radius"), ("dual radius", "dual_radius"))]  # fmt: skip
-    return type(region).__name__, rows
+    return type(region).__name__, _radii(region)
 
 
 # ---------------------------------------------------------------- changes

@@ -10,6 +10,7 @@ from jaxbounds.display import (
     FEW,
     UP,
     Rows,
+    Table,
     counted,
     entries,
     interval_text,
@@ -23,8 +24,6 @@ from jaxbounds.display import (
     traced,
     upper,
 )
-
-Table = tuple[str, Rows]
 
 
 def _of_decision(decision: Any) -> Table:

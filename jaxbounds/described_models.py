@@ -4,23 +4,23 @@ from typing import Any
 
 import numpy as np
 
-from jaxbounds.display import Rows, is_unknown, listed, number
+from jaxbounds.display import Rows, is_unknown, listed, number, status_text
 from jaxbounds.status import Status
 
 
-def fit_status(model: Any, said: str) -> str:
-    """What became of a fit: `said`, or of an estimator's own fit what is known of it here."""
+def fit_status(model: Any) -> str:
+    """What became of a fit, or of an estimator's own fit what is known of it here."""
     if model.source is None or is_unknown(model.status) or np.ndim(model.status):
-        return said
+        return status_text(model.status)
     status = Status(int(model.status))
     ended = "did not run out of steps" if status == Status.CONVERGED else "used up its max_iter (raise it)"
     return f"{status.name}: fitted by {model.source}, which {ended}; the gap says how exact that is."
 
 
-def bound_status(code: Any, said: str, *distances: Any) -> str:
-    """What became of a bound: `said`, or whether all is finite where the distance is known."""
+def bound_status(code: Any, *distances: Any) -> str:
+    """What became of a bound, and whether all is finite where the distance is known."""
     if not distances or is_unknown((code, distances)) or int(code) != Status.CONVERGED:
-        return said
+        return status_text(code)
     if all(np.isfinite(np.asarray(distance.upper)) for distance in distances):
         return f"{Status.CONVERGED.name}: All is well, the bounds are valid and finite."
     return (f"{Status.CONVERGED.name}: The bounds are valid, but intervals of coefficients and scores are infinite, "

@@ -16,6 +16,7 @@ from jax.core import Tracer
 
 T = TypeVar("T")
 Rows = list[tuple[str, str]]
+Table = tuple[str, Rows]  # a title and what stands below it
 
 FEW = 6  # entries of an array that are listed
 _LINE = 90  # characters of a list of intervals, more is summarised

@@ -132,15 +132,16 @@ class Dense:
 
     def rmatvec(self, t: Any) -> jax.Array:
         """X^T t: float64 (d,) from float64 (n,)."""
+        forward: Any = self._blocked_rmatvec
+        backward: Any = self._blocked_matvec
         if self.tall and self.dtype == jnp.float64:  # XLA's code for CPUs takes twice as long on whole matrices
-            whole = partial(_dot, b=self.values)
-            forward: Any = partial(lax.platform_dependent, cpu=self._blocked_rmatvec, default=whole)
-            return _linear(forward, self.matvec, t, self.shape[1])
-        if self._in_one():
+            forward = partial(lax.platform_dependent, cpu=forward, default=partial(_dot, b=self.values))
+            backward = self.matvec
+        elif self._in_one():
             return _dot(t, self.values.astype(jnp.float64))
         if self.shards > 1 or self.one_way:
-            return self._blocked_rmatvec(t)
-        return _linear(self._blocked_rmatvec, self._blocked_matvec, t, self.shape[1])
+            return forward(t)
+        return _linear(forward, backward, t, self.shape[1])
 
     @property
     def tall(self) -> bool:

@@ -121,17 +121,6 @@ class Model(Labelled):
     inputs: Any = None
     source: str | None = static(default=None)
 
-    @property
-    def classes_(self) -> tuple | None:
-        """The labels of -1 and +1 in the estimator that the model came from; None if these are all that is known."""
-        return None if self.inputs is None else self.inputs.classes
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """(d,) the name of each column, its number as text if it has none; "intercept" for a penalised intercept."""
-        d = self.w.shape[0]
-        return tuple(map(str, range(d))) if self.inputs is None else self.inputs.column_names(d)
-
     def _codes(self) -> Codes:
         if self.classes_ is None and not self.problem.loss.classification:
             raise ValueError(f"the loss {self.problem.loss.name} has no labels: its targets are numbers")

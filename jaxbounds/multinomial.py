@@ -66,17 +66,6 @@ class MultinomialModel(ClassModel):
         """K."""
         return self.w.shape[0]
 
-    @property
-    def classes_(self) -> tuple | None:
-        """The classes as they were given, None if they are class numbers."""
-        return None if self.inputs is None else self.inputs.classes
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names of the columns, see `Model.names`."""
-        d = self.w.shape[1]
-        return tuple(map(str, range(d))) if self.inputs is None else self.inputs.column_names(d)
-
     @in_float64
     def scores(self, X):
         """X w^T: (m, d) data to (m, K) float64."""

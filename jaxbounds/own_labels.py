@@ -4,6 +4,7 @@ Targets are -1 and +1, or class numbers 0, ..., K - 1. Where the classes are num
 targets are taken as well unless one is also the number of another class, as +1 is if the classes are 1 and 2.
 """
 
+import abc
 from typing import Any
 
 import numpy as np
@@ -71,13 +72,27 @@ def check_labels(target: Any, codes: Codes) -> Any:
     return target
 
 
-class Labelled:
-    """A model that knows the classes of its training data, as they were given."""
+class Labelled(abc.ABC):
+    """A model that knows the classes of its training data, as they were given, and the names of its columns."""
 
+    inputs: Any
+    w: Any
     undecided = 0  # what `labels(X)` says where intervals do not tell
 
+    @property
+    def classes_(self) -> tuple | None:
+        """The classes as they were given, of -1 and +1 or of the class numbers; None if these are all that is known."""
+        return None if self.inputs is None else self.inputs.classes
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """(d,) the name of each column, its number as text if it has none; "intercept" for a penalised intercept."""
+        d = self.w.shape[-1]
+        return tuple(map(str, range(d))) if self.inputs is None else self.inputs.column_names(d)
+
+    @abc.abstractmethod
     def _codes(self) -> Codes:
-        raise NotImplementedError
+        """The target of each class."""
 
     def encode_labels(self, labels) -> np.ndarray:
         """Labels in the classes of the training data as numbers that y_new of a change takes, inside jit too.

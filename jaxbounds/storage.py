@@ -129,7 +129,8 @@ class Reader:
                     raise ValueError(f"its {name} differs from this version's in {', '.join(odd)}")
                 if has_functions(list(fields.values())) and not issubclass(known[name], Model):
                     raise ValueError(f"its {name} holds a user's function, which no file can")
-                return known[name](**{key: self.decode(item) for key, item in fields.items()})
+                found = known[name](**{key: self.decode(item) for key, item in fields.items()})
+                return Dense(found.values) if isinstance(found, Dense) else found  # how it lay is not part of it
         raise ValueError(f"it holds something unknown to this version: {cut(str(node))}")
 
     def check_all_used(self) -> None:

@@ -218,8 +218,8 @@ def test_tables_say_what_is_known_of_a_fit_and_of_a_bound():
     empty = jb.bound(early, jb.remove_rows(np.flatnonzero(SIGNS < 0)))
     assert not np.isfinite(empty.distance.upper) and "VACUOUS: " in repr(empty) and "All is well" not in repr(empty)
     for upper, said in ((1.0, "All is well"), (np.inf, "intervals of coefficients and scores are infinite")):
-        assert said in bound_status(jb.Status.CONVERGED, "", jb.Interval(0.0, 1.0), jb.Interval(0.0, upper))
-    assert bound_status(jb.Status.INVALID, "said", jb.Interval(0.0, 1.0)) == "said"
+        assert said in bound_status(jb.Status.CONVERGED, jb.Interval(0.0, 1.0), jb.Interval(0.0, upper))
+    assert bound_status(jb.Status.INVALID, jb.Interval(0.0, 1.0)).startswith("INVALID: ")
 
 
 def test_labels_of_a_model_are_the_signs_of_its_scores():
