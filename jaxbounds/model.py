@@ -137,6 +137,9 @@ class Model(Labelled):
     def labels(self, X):
         """The sign of each score, as `predict` of scikit-learn has it: (m,) int32, +1, and -1 for a score of 0 or less.
 
+        Args:
+            X: (m, d) data. Where the model was trained on other labels, `decode_labels` turns the result into them.
+
         Raises:
             ValueError: the training data have numbers and no labels.
         """
