@@ -183,7 +183,7 @@ def test_what_retraining_would_compute_anew_is_said():
 def test_weights_that_are_counted_stay_those_of_the_fit():
     y = words(2)
     estimator = clone(SVC).set_params(class_weight="balanced").fit(UNITS, y)
-    with pytest.warns(UserWarning, match="class_weight='balanced' stays as it was computed for y: ant .*, bee "):
+    with pytest.warns(UserWarning, match="class_weight='balanced' stays as it was computed for y"):
         model = jb.from_sklearn(estimator, UNITS, y)
     factors = dict(zip(["ant", "bee"], N / (2 * np.array([np.sum(y == "ant"), np.sum(y == "bee")])), strict=True))
     fixed = clone(SVC).set_params(class_weight=factors)

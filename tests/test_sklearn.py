@@ -30,7 +30,7 @@ from sklearn.utils.class_weight import compute_class_weight
 
 import jaxbounds as jb
 
-pytestmark = pytest.mark.filterwarnings("ignore:class_weight='balanced' stays", "ignore:HuberRegressor's scale_ stays")
+pytestmark = pytest.mark.filterwarnings("ignore:(class_w|Huber|Lasso|ElasticNet).* stay.*; retraining would")
 VERSION = tuple(int(part) for part in sklearn.__version__.split(".")[:2])
 N, D = 40, 5
 RNG = np.random.default_rng(0)

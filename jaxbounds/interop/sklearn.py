@@ -119,6 +119,7 @@ def from_sklearn(estimator: Any, X, y, sample_weight=None) -> Model:
     Source: Fan et al. 2008 (LIBLINEAR); the objectives in scikit-learn's user guide, versions 1.5 to 1.9.
     """
     model = _model_of(estimator, X, y, sample_weight)
+    _warn_of_kept(estimator, sample_weight)
     _warn_of_gap(model)
     return model
 
@@ -157,13 +158,11 @@ def _model_of(estimator: Any, X, y, sample_weight) -> Any:
         positive, own = range(len(factor)) if several else (1,), objective.several == "own"
         if estimator.class_weight is not None:
             kept = _Weights.of(factor, not several or own)
-            _say_kept(estimator, factor)
         each = [_against_rest(code, k, factor, several and own) for k in positive]
         each = [(sign, as_sample_weight(weight * of_row, n, "sample_weight times class_weight"))
                 for sign, of_row in each]  # fmt: skip
     else:
         weight = weight * (n / np.sum(weight)) if objective.rescaled else weight
-        _say_kept(estimator, rescaled=objective.rescaled and bool(np.any(weight != 1.0)))
         each = [(as_targets(problem.loss, y, n), weight)]
     models = [_kept(estimator, problem, matrix, w, *parts) for w, parts in zip(coef, each, strict=True)]
     return _reading(models, steps, width, constant, names, getattr(estimator, "classes_", None), kept)
@@ -184,19 +183,19 @@ class _Weights:
         return _Weights((factor,) if len(factor) == 2 else tuple(np.array([1.0, one]) for one in factor))
 
 
-def _say_kept(estimator: Any, factor: Any = None, rescaled: bool = False) -> None:
-    """Warn of what scikit-learn would compute anew, and no bound covers."""
-    name, said = type(estimator).__name__, None
-    if _is_sklearns(estimator, "HuberRegressor"):
-        said = (f"HuberRegressor's scale_ stays {estimator.scale_:.6g}; retraining would estimate it anew from the "
-                "changed data. BoundedRegressor(loss='huber') has a fixed threshold")  # fmt: skip
-    elif rescaled:
-        said = (f"{name}'s sample weights stay rescaled to the sum n of the old ones; retraining would rescale the "
-                "changed ones anew")  # fmt: skip
-    elif isinstance(getattr(estimator, "class_weight", None), str):
-        each = ", ".join(f"{label} {one:.4g}" for label, one in zip(estimator.classes_, factor, strict=True))
-        said = (f"class_weight='balanced' stays as it was computed for y: {each}; retraining would count the changed "
-                "labels and rows anew. A dict in its place stays in both")  # fmt: skip
+def _warn_of_kept(estimator: Any, sample_weight: Any) -> None:
+    """Say what stays as it was fitted where scikit-learn's retraining would compute it anew."""
+    last = _last_step(estimator)[1]
+    last, said = getattr(last, "estimator", last), None
+    if _is_sklearns(last, "HuberRegressor"):
+        said = (f"HuberRegressor's scale_ stays {last.scale_:.6g}; retraining would estimate it anew from the changed "
+                "data. BoundedRegressor(loss='huber') has a fixed threshold")  # fmt: skip
+    elif type(last).__name__ in ("Lasso", "ElasticNet") and sample_weight is not None and np.ptp(sample_weight) > 0:
+        said = (f"{type(last).__name__}'s sample weights stay rescaled to the sum n of the old ones; retraining would "
+                "rescale the changed ones anew")  # fmt: skip
+    elif isinstance(getattr(last, "class_weight", None), str):
+        said = ("class_weight='balanced' stays as it was computed for y; retraining would count the changed labels and "
+                "rows anew. A dict in its place stays in both")  # fmt: skip
     if said is not None:
         warnings.warn(said, stacklevel=4)
 
@@ -260,7 +259,6 @@ def _of_softmax(estimator: Any, whole: Any, first, X, y, sample_weight) -> Any:
     code = _codes(estimator, y, n)
     factor = _class_weights(estimator, y, sample_weight, True)
     kept = _Weights() if estimator.class_weight is None else _Weights((factor,))
-    _say_kept(estimator, factor)
     weight = as_sample_weight(sample_weight, n) * factor[code]
     data = put(Data(matrix, code.astype(np.float64), as_sample_weight(weight, n, "sample_weight times class_weight")))
     w = put(coef.astype(matrix.dtype))
@@ -312,7 +310,6 @@ def _of_bounded(estimator: Any, whole: Any, first) -> Model:
     names, classes = getattr(whole, "feature_names_in_", None), getattr(estimator, "classes_", None)
     factor = getattr(estimator, "class_weight_", None)
     kept = _Weights() if factor is None else _Weights.of(factor, len(models) == 1)
-    _say_kept(estimator, factor)
     return _reading(list(models), scaling(first), models[0].w.shape[0], None, names, classes, kept)
 
 
