@@ -289,9 +289,14 @@ def test_user_losses():
     assert max(widths[1::2]) <= 1e-6 and max(widths) <= 0.5
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize("method", SECOND, ids=str)
+@pytest.mark.parametrize(  # each method and each kind of data once; the other two pairs take as long again
+    ("method", "sparse"),
+    [pytest.param(jb.Pass(), True, marks=pytest.mark.slow),
+     pytest.param(jb.Curvature(), False, marks=pytest.mark.slow),
+     pytest.param(jb.Pass(), False, marks=pytest.mark.full),
+     pytest.param(jb.Curvature(), True, marks=pytest.mark.full)],
+    ids=str,
+)  # fmt: skip
 def test_compiled(method, sparse):
     """The same regions inside jit and vmap, up to the steps that are taken."""
     rng = np.random.default_rng(1)
