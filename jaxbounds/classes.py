@@ -5,9 +5,10 @@ import dataclasses
 from typing import Any
 
 import numpy as np
+from jax import lax
 
 from jaxbounds.arguments import as_array, is_real
-from jaxbounds.array import xp
+from jaxbounds.array import uses_jax, xp
 from jaxbounds.kinds import Change, Combined, check_change
 from jaxbounds.messages import first_bad
 from jaxbounds.own_labels import Labelled, codes_of, remedy
@@ -112,10 +113,20 @@ def check_targets(change: Change, model: Any) -> None:
 
 
 def argmax(x: Any) -> Any:
-    """The first column with the largest entry of each row, int32: jax's own needs int64 to be on when it runs."""
-    size = np.shape(x)[1]
-    numbers = xp.where(x == xp.max(x, axis=1)[:, None], np.arange(float(size))[None, :], float(size - 1))
-    return xp.min(numbers, axis=1).astype(xp.int32)
+    """The first column with the largest entry of each row, int32: jax's own needs int64 to be on when it runs.
+
+    A loop, not where x equals its maximum: a compiler may compute x twice there, and round it in two ways.
+    """
+    if not uses_jax((x,)):
+        return np.argmax(x, axis=1).astype(np.int32)
+
+    def better(k, state):
+        most, first = state
+        column = lax.dynamic_index_in_dim(x, k, 1, keepdims=False)
+        above = column > most
+        return xp.where(above, column, most), xp.where(above, k.astype(np.int32), first)
+
+    return lax.fori_loop(1, x.shape[1], better, (x[:, 0], xp.zeros_like(x[:, 0], dtype=np.int32)))[1]
 
 
 def class_labels(lower: Any, upper: Any) -> Any:
