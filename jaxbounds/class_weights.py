@@ -8,8 +8,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from jaxbounds.array import readable, xp
 from jaxbounds.kinds import AddRows, SetRows, SetTargets, SetWeights
+from jaxbounds.pytree import is_traced
 
 Present = Callable[[Any], tuple[Any, Any]]  # rows -> their targets and weights before the change
 
@@ -22,6 +25,22 @@ def factor(target: Any, class_weights: Any, several: bool) -> Any:
     return found
 
 
+def sides(class_weights: np.ndarray, k: int) -> np.ndarray:
+    """The class weights of a model that tells class k from the rest: (rest, class k), NaN where the rest differ."""
+    rest = np.delete(class_weights, k)
+    return np.array([rest[0] if np.ptp(rest) == 0 else np.nan, class_weights[k]])
+
+
+def check_class_weights(factors: Any, classes: int) -> None:
+    """Raise unless these are None or class weights; for what is read from files."""
+    if factors is None:
+        return
+    if not isinstance(factors, np.ndarray) or factors.shape != (classes,) or factors.dtype != np.float64:
+        raise ValueError(f"its class_weights are not an array of shape {(classes,)}")
+    if np.any(factors <= 0) or np.any(np.isinf(factors)):
+        raise ValueError("its class_weights are not all positive")
+
+
 def present_of(model: Any) -> Present:
     """The targets and weights of a model's rows; a softmax model keeps them itself."""
 
@@ -29,7 +48,7 @@ def present_of(model: Any) -> Present:
         memory = getattr(model, "rows", model)
         target, weight = readable(memory.target), readable(memory.weight)
         rows = xp.clip(rows, 0, target.shape[0] - 1)  # others are refused later
-        return target[rows], weight[rows]
+        return xp.take(target, rows), xp.take(weight, rows)
 
     return at
 
@@ -43,23 +62,32 @@ class _Latest:
     def set(self, key: Any, values: Any) -> None:
         if key.shape[0]:
             order = xp.argsort(key)
-            self.layers.append((key[order], values[order]))
+            self.layers.append((xp.take(key, order), xp.take(values, order)))
 
     def of(self, key: Any, values: Any) -> Any:
         """The values, but for the keys that were set."""
         for known, latest in self.layers:
             at = xp.minimum(xp.searchsorted(known, key), known.shape[0] - 1)
-            values = xp.where(known[at] == key, latest[at], values)
+            values = xp.where(xp.take(known, at) == key, xp.take(latest, at), values)
         return values
 
 
 def weighted(parts: Any, owners: Any, class_weights: Any, several: bool, present: Present) -> tuple[tuple, tuple]:
-    """(parts, owners) with a weight c beside every target, and c in place of every sample weight."""
+    """(parts, owners) with a weight c beside every target, and c in place of every sample weight.
+
+    Raises ValueError where a single change on the host needs a class weight that the model does not know.
+    """
     f = lambda target: factor(target, class_weights, several)  # noqa: E731
     targets, samples = _Latest(), _Latest()
     found: list = []
 
     def add(part, owner):
+        weight = getattr(part, "weight", None)
+        if owner is None and weight is not None and not is_traced(class_weights, weight):
+            if np.isnan(class_weights).any() and np.isnan(weight).any():
+                raise ValueError("class_weight differs among the classes that this model holds for the rest, so that "
+                                 "the weights that come with this change are not known to it: ask the model of all "
+                                 "classes, jb.bound(model, change)")  # fmt: skip
         found.append((part, owner))
 
     for part, owner in zip(parts, owners, strict=True):

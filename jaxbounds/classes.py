@@ -66,8 +66,13 @@ def or_one_class(model: "ClassModel") -> str:
     return ", or one class against the rest, model.models[k]" if hasattr(model, "models") else ""
 
 
-def as_classes(y: Any, n: int, classes: int | None = None, name: str = "y", more: str = "") -> Any:
-    """Checked class numbers as float64; `classes` is how many there are, None for any. `more` is a remedy."""
+def as_classes(
+    y: Any, n: int, classes: int | None = None, name: str = "y", more: str = "", any_number: bool = False
+) -> Any:
+    """Checked class numbers as float64, or `any_number` that is whole; `classes` is how many there are, None for any.
+
+    `more` is a remedy.
+    """
     if not is_traced(y):
         dtype = as_array(y, name).dtype
         if dtype.kind == "b" or not is_real(dtype):
@@ -78,7 +83,7 @@ def as_classes(y: Any, n: int, classes: int | None = None, name: str = "y", more
     y = as_vector(y, n, name)
     if not is_traced(y):
         array = np.asarray(y)
-        bad = (array < 0) | (array != np.floor(array))
+        bad = ((array < 0) & (not any_number)) | (array != np.floor(array))
         first_bad(bad, array, name, "is not a class", f"number classes from 0{more}")
         if classes is not None:
             what = f"is not one of the {classes} classes 0, ..., {classes - 1}"

@@ -3,7 +3,7 @@
 import time
 import warnings
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -212,8 +212,10 @@ def decide(model: Model, change: Change, question: Question, *, timings: bool = 
     rungs = [m for m in LADDER if m.applies(problem) and m.missing(model, change) is None]
     steps: list[Step] = []
     reply: Any = None
+    last = [] if model.data is None else ["refit"]
     for k, method in enumerate(rungs):
-        if timings and reply is not None and _skip(method, rungs[k + 1 :], model, reply):
+        later = [type(other).__name__ for other in rungs[k + 1 :]] + last
+        if timings and reply is not None and _skip(method, later, model, reply):
             continue
         bounds, reply, step = _try(type(method).__name__, lambda m=method: bound(model, change, m), question, model)
         steps.append(step)
@@ -222,7 +224,8 @@ def decide(model: Model, change: Change, question: Question, *, timings: bool = 
     if model.data is None:
         return Decision(reply.answer, rungs[-1], bounds, tuple(steps), "open")
     for tol in _TOLS:
-        retrained, reply, step = _try("refit", lambda t=tol: Retrained.of(model, change, t), question, model)
+        run = lambda t=tol: Retrained.of(model, change, t, question)  # noqa: E731
+        retrained, reply, step = _try("refit", run, question, model)
         steps.append(step)
         if reply.final:
             break
@@ -243,11 +246,11 @@ def _work(name: str, model: Model) -> float:
     """Numbers that a rung reads, about; only their ratios between models matter."""
     n, d = model.alpha.shape[0], model.w.shape[0]
     entries = n * d if model.data is None else n * model.row_terms
-    light = {"Cached": n + d, "SelfConcordant": d * d, "Partial": n + d, "Pass": entries}
+    light = {"Cached": n + d, "SelfConcordant": d * d, "Partial": n + d, "Pass": entries, "refit": entries}
     return light.get(name, float(entries) * min(n, d)) + 1e4
 
 
-def _skip(method: Method, later, model: Model, reply: Reply) -> bool:
+def _skip(method: Method, later: list[str], model: Model, reply: Reply) -> bool:
     """Whether a tighter rung is cheaper by past timings, or this one cannot shrink the intervals enough."""
     name = type(method).__name__
     if isinstance(method, Partial) and reply.need > _PARTIAL_GAIN and later:
@@ -255,8 +258,7 @@ def _skip(method: Method, later, model: Model, reply: Reply) -> bool:
     if name not in _SECONDS:
         return False
     here = _SECONDS[name] * _work(name, model)
-    names = [type(other).__name__ for other in later]
-    return any(other in _SECONDS and _SECONDS[other] * _work(other, model) < here for other in names)
+    return any(other in _SECONDS and _SECONDS[other] * _work(other, model) < here for other in later)
 
 
 @dataclass(frozen=True, eq=False)
@@ -272,20 +274,22 @@ class Retrained:
 
     @staticmethod
     @in_float64
-    def of(model: Model, change: Change, tol: float) -> "Retrained":
-        """Retrain, and bound what is left of the gap."""
+    def of(model: Model, change: Change, tol: float, question: Question) -> "Retrained":
+        """Retrain, and bound what is left of the gap: by Curvature if the question needs it."""
         maps = bound(model, change, Cached())
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FitWarning)  # the floor may lie above tol: the bounds say so
             new = refit(model, change, tol=tol)
         same = set_penalty(new.problem.penalty)
         known = Curvature().applies(new.problem) and Curvature().missing(new, same) is None
-        best = Curvature() if known else Cached()
         column_map = np.asarray(maps.column_map)
         kept = np.flatnonzero(column_map >= 0)
         w, old = np.zeros(len(column_map)), np.zeros(len(column_map))
         w[kept], old[: model.w.shape[0]] = np.asarray(new.w, float), np.asarray(model.w, float)
-        return Retrained(bound(new, same, best), w, old, kept, model)
+        found = Retrained(bound(new, same), w, old, kept, model)
+        if known and not question.ask(found).final:
+            found = replace(found, bounds=bound(new, same, Curvature()))
+        return found
 
     @property
     def radius(self):

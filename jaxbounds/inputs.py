@@ -19,7 +19,15 @@ from jaxbounds.host import HostMatrix, matrix_of
 from jaxbounds.kinds import AddRows, Change, Combined, SetColumns, SetElements, SetRows, added
 from jaxbounds.matrix import Dense, Matrix, Sparse, as_matrix
 from jaxbounds.messages import few
-from jaxbounds.names import frame_columns, numbered, own_codes, refuse_repeated, with_targets
+from jaxbounds.names import (
+    NamedRows,
+    frame_columns,
+    frame_order,
+    numbered,
+    own_codes,
+    refuse_repeated,
+    with_targets,
+)
 from jaxbounds.own_labels import check_labels
 from jaxbounds.pytree import is_traced, pytree, static
 
@@ -42,7 +50,8 @@ class Inputs:
         constant: what the model's column number `width` holds, or None if there is no such column.
         names: the columns' names, or None.
         classes: the user's labels of -1 and +1, or of the class numbers; None if they are these.
-        class_weights: (classes,) what sample weights are multiplied by, or None.
+        class_weights: (classes,) what sample weights are multiplied by, or None; NaN for a rest of several classes that
+            differ in it.
     """
 
     vectors: tuple
@@ -92,9 +101,9 @@ class Inputs:
         """
         if isinstance(X, Dense | Sparse | HostMatrix):
             return matrix_of(X, host, name)
-        order = frame_columns(X)
-        extra = int(self.constant is not None)
+        order, extra = frame_order(X), int(self.constant is not None)
         if order is not None and self.names is not None:
+            X = NamedRows(np.asarray(X), order) if frame_columns(X) is None else X
             X = X[self._known(order, width - extra - self.width, name)]
         matrix = as_matrix(X, name)
         if matrix.shape[1] not in (width, width - extra):
@@ -107,7 +116,8 @@ class Inputs:
         refuse_repeated(order, name)
         missing = sorted(set(names) - set(order))
         if missing:
-            raise ValueError(f"{name} lacks the columns {few(missing)} of the training data")
+            raise ValueError(f"{name} lacks the columns {few(missing)} of the training data; {name}.to_numpy() goes by "
+                             "position")  # fmt: skip
         others = [column for column in order if column not in names]
         constant = [column for column in others if self.constant_place is not None and column == self.constant_place[0]]
         others = [column for column in others if column not in constant]

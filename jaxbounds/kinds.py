@@ -28,7 +28,8 @@ class Change:
 
         Args:
             X: (n, d) numpy, jax or scipy data, or a data frame, whose columns the change may name.
-            y: (n,), words if the change writes labels in words. sample_weight: (n,) or None.
+            y: (n,) in the labels that the change is written in, words or numbers: those of an estimator stay its own.
+            sample_weight: (n,) or None, without class weights.
 
         Returns:
             (X, y, sample_weight) of the new problem in compact numbers: removed rows and columns are gone, added ones

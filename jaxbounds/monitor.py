@@ -96,6 +96,7 @@ class Monitor:
             raise TypeError("Monitor runs on the host; build it outside jit, vmap and grad")
         if model.data is None:
             raise ValueError("model was stored without its data, and a monitor needs them; save it with data=True")
+        check_method(Cached(), model.problem, set_penalty(model.problem.penalty))
         watch = Watch.of(model, theta, X_watch)
         self._set_up(model, watch, Present.of(model), methods, model.inputs)
         self._retrain, self._number = as_flag(retrain, "retrain"), 0
@@ -196,6 +197,7 @@ class Monitor:
     def _plan(self, change: Change) -> Plan:
         if self._watch.X is not None and any(isinstance(part, AddColumns) for part in change.parts()):
             raise ValueError("add_columns: X_watch has no values for new columns; start another monitor after it")
+        check_method(Cached(), self._present.engine.problem, change)  # else no method would answer afterwards
         return self._present.plan(change)
 
     def _commit(self, plan: Plan) -> None:

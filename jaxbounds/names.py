@@ -13,13 +13,18 @@ from jaxbounds.own_labels import Codes, codes_of, in_targets
 from jaxbounds.pytree import is_traced, pytree, static
 
 
-def frame_columns(X: Any) -> tuple[str, ...] | None:
-    """The column names of a data frame (pandas, polars, ...) if all are text, None for anything else."""
+def frame_order(X: Any) -> tuple[str, ...] | None:
+    """The columns of a data frame as text, also where they are numbers or tuples; None for anything else."""
     columns = getattr(X, "columns", None)
     if columns is None or callable(columns) or is_traced(X) or not hasattr(X, "__len__"):
         return None
-    names = tuple(columns)
-    return names if names and all(isinstance(name, str) for name in names) else None
+    return tuple(map(str, columns)) or None
+
+
+def frame_columns(X: Any) -> tuple[str, ...] | None:
+    """The column names of a data frame (pandas, polars, ...) if all are text, None for anything else."""
+    order = frame_order(X)
+    return None if order is None or not all(isinstance(name, str) for name in X.columns) else order
 
 
 def row_as_frame(X: Any) -> Any:
@@ -91,15 +96,20 @@ class Named(Change):
             which = np.asarray(change.target, np.int64)
             targets = np.array([_target(label, codes, which == k) for k, label in enumerate(self.labels)])
             change = replace(change, target=targets[which])
-        return self._in_order(change, self._wanted(change, names, constant))
+        more = int(constant is None and not isinstance(change, SetColumns | RemoveColumns))
+        return self._in_order(change, self._wanted(change, names, constant), more)
 
-    def _in_order(self, change: Any, wanted: tuple[str, ...] | None) -> Change:
-        """The change with the columns of its data frames where they belong."""
+    def _in_order(self, change: Any, wanted: tuple[str, ...] | None, more: int) -> Change:
+        """The change with the columns of its data frames where they belong; `more` may be an added one, without name.
+        """
         if self.order is None or wanted is None or self.order == wanted:
             return change
         what = "X_new" if hasattr(change, "matrix") else "old_values"
-        if sorted(self.order) != sorted(wanted):
-            missing, unknown = sorted(set(wanted) - set(self.order)), sorted(set(self.order) - set(wanted))
+        refuse_repeated(self.order, what)
+        missing, unknown = sorted(set(wanted) - set(self.order)), sorted(set(self.order) - set(wanted))
+        if not missing and len(unknown) <= more:
+            wanted = (*wanted, *unknown)
+        elif missing or unknown:
             whose = "that cols names" if isinstance(change, SetColumns | RemoveColumns) else "of the training data"
             raise ValueError(f"{what} must have the columns {whose}: missing {few(missing)}, unknown {few(unknown)}; "
                              f"{what}.to_numpy() goes by position")  # fmt: skip
@@ -155,12 +165,12 @@ def _columns_of(matrix: Any, order: list[int]) -> Any:
 
 def named(change: Change, columns=None, labels=None, X: Any = None, old: Any = None) -> Change:
     """The change itself, or one that waits for the meaning of the names in it; X and old may be data frames."""
-    order, before = frame_columns(X), frame_columns(old)
+    order, before = frame_order(X), frame_order(old)
     if X is None:
         order = before
-    elif before not in (None, order):
+    elif old is not None and before != order:
         raise ValueError("old_values must have the columns of X_new, in the same order; pass both as data frames, or "
-                         "old_values.to_numpy(), which goes by position")  # fmt: skip
+                         "both as arrays (frame.to_numpy()), which go by position")  # fmt: skip
     if columns is None and labels is None and order is None:
         return change
     return Named(change, columns, labels, order)

@@ -1,5 +1,6 @@
 """Several classes by one binary model for each: training, and labels certified against all other classes."""
 
+import weakref
 from dataclasses import replace
 from typing import Any
 
@@ -80,13 +81,14 @@ class OneVsRest(ClassModel):
 
     def bound(self, change: Change, method: Any = None) -> "OneVsRestBounds":
         """See `jb.bound`: targets of the change are class numbers, and every method of binary models serves."""
-        each = zip(self.models, self.changes(change), strict=True)
+        each = zip(self._weighed(), self.changes(change), strict=True)
         return OneVsRestBounds(tuple(bound(model, part, method) for model, part in each), self.classes_)
 
     def refit(self, change: Change, **options) -> "OneVsRest":
         """See `jb.refit`."""
-        each = zip(self.models, self.changes(change), strict=True)
-        return replace(self, models=tuple(refit(model, part, **options) for model, part in each))
+        each = zip(self._weighed(), self.changes(change), strict=True)
+        models = tuple(refit(model, part, **options) for model, part in each)
+        return replace(self, models=tuple(map(_with_weights, models, self.models)))
 
     @in_float64
     def changes(self, change: Change) -> list[Change]:
@@ -100,10 +102,32 @@ class OneVsRest(ClassModel):
             change = Combined(parts)
         return [each_target(change, lambda target, k=k: _versus(target, k, self.classes)) for k in range(self.classes)]
 
+    def _weighed(self) -> tuple[Model, ...]:
+        """The models as `changes` speaks to them: with the weights of the classes in every change already."""
+        if self.class_weights is None:
+            return self.models
+        found = _WEIGHED.get(self)
+        if found is None:
+            found = tuple(_with_weights(model, None) for model in self.models)
+            if not is_traced(self):
+                _WEIGHED[self] = found  # bounds remember what they know of a model
+        return found
+
     def _present(self, rows):
         """The class numbers and weights of rows, see `class_weights.Present`."""
         each = [present_of(model)(rows) for model in self.models]
         return argmax(xp.stack([target for target, _ in each], axis=1)).astype(xp.float64), each[0][1]
+
+
+_WEIGHED: "weakref.WeakKeyDictionary[OneVsRest, tuple[Model, ...]]" = weakref.WeakKeyDictionary()
+
+
+def _with_weights(model: Model, like: Model | None) -> Model:
+    """The model with the class weights of another, or with none."""
+    if model.inputs is None:
+        return model
+    weights = None if like is None or like.inputs is None else like.inputs.class_weights
+    return replace(model, inputs=replace(model.inputs, class_weights=weights))
 
 
 def _versus(target, k: int, classes: int):
@@ -195,9 +219,9 @@ def fit_one_vs_rest(problem: Problem, X, y, *, classes: int | None = None, **opt
     Args:
         problem: with a margin loss, such as logistic; the same for every class.
         X: (n, d) data of any kind that `fit` takes.
-        y: (n,) class numbers 0, ..., K - 1, or words, whose classes are then numbered in the order of np.unique; see
-            `OneVsRest.classes_` and `decode_labels`.
-        classes: K, the largest number in y plus 1 by default.
+        y: (n,) class numbers 0, ..., K - 1, or words or other whole numbers, whose classes are then numbered in the
+            order of np.unique; see `OneVsRest.classes_` and `decode_labels`.
+        classes: K where y holds class numbers, for classes without rows; by default those of y.
         options: those of `fit`, as `sample_weight` and `tol`; `warm_start` is an `OneVsRest`.
 
     Returns:
@@ -223,17 +247,9 @@ def fit_one_vs_rest(problem: Problem, X, y, *, classes: int | None = None, **opt
         )
     problem.check()
     classes = None if classes is None else as_whole(classes, "classes", 2, none="for the largest number in y plus 1")
-    inputs, matrix, words = frame_inputs(X), as_matrix(X), None if isinstance(y, str) else text(y)
-    if words is not None:
-        found, y = np.unique(words, return_inverse=True)
-        if classes not in (None, found.size):
-            raise ValueError(f"y holds {found.size} different words, and classes is {classes}; leave it out, or number "
-                             "the classes from 0")  # fmt: skip
-        words = tuple(found.tolist())
-    y = as_classes(y, matrix.shape[0], classes)
+    inputs, matrix = frame_inputs(X), as_matrix(X)
+    y, own = _numbered_classes(y, matrix.shape[0], classes)
     if classes is None:
-        if is_traced(y):
-            raise ValueError("classes is needed where y is traced: its largest number is not known there")
         classes = int(np.max(np.asarray(y))) + 1
         if classes < 2:
             raise ValueError(f"one-vs-rest needs at least 2 classes, and y holds {classes}; give classes=")
@@ -246,4 +262,23 @@ def fit_one_vs_rest(problem: Problem, X, y, *, classes: int | None = None, **opt
             options["warm_start"] = start.models[k]
         model = fit(problem, matrix, xp.where(y == k, 1.0, -1.0), **options)
         models.append(replace(model, inputs=inputs))
-    return OneVsRest(tuple(models), words)
+    return OneVsRest(tuple(models), own)
+
+
+def _numbered_classes(y: Any, n: int, classes: int | None) -> tuple[Any, tuple | None]:
+    """(class numbers, the classes as they were given, None if they are these numbers)."""
+    words = None if isinstance(y, str) else text(y)
+    if words is not None:
+        found, y = np.unique(words, return_inverse=True)
+        if classes not in (None, found.size):
+            raise ValueError(f"y holds {found.size} different words, and classes is {classes}; leave it out, or number "
+                             "the classes from 0")  # fmt: skip
+        return y.astype(np.float64), tuple(found.tolist())
+    if classes is not None or is_traced(y):
+        if classes is None:
+            raise ValueError("classes is needed where y is traced: its largest number is not known there")
+        return as_classes(y, n, classes), None
+    numbers = np.asarray(as_classes(y, n, any_number=True))
+    found, y = np.unique(numbers, return_inverse=True)
+    same = np.array_equal(found, np.arange(found.size))
+    return y.astype(np.float64), None if same else tuple(int(label) for label in found)

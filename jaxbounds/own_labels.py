@@ -5,6 +5,7 @@ targets are taken as well unless one is also the number of another class, as +1 
 """
 
 import abc
+import math
 from typing import Any
 
 import numpy as np
@@ -37,21 +38,37 @@ def is_classes(classes: Any, count: int) -> bool:
     return kinds and len(classes) == count == len(set(classes))
 
 
+def _numbers(codes: Codes) -> Codes:
+    """The target of each class that is a number, or a word that looks like one."""
+    found: Codes = {}
+    for label, code in codes.items():
+        try:
+            number = float(label)
+        except (ValueError, OverflowError):
+            continue
+        if number in found:
+            raise ValueError(f"the classes {few(codes)} are not all different numbers in float64; fit on words, as "
+                             "y.astype(str)")  # fmt: skip
+        if math.isfinite(number):
+            found[number] = code
+    return found
+
+
 def _ambiguous(codes: Codes) -> bool:
     """Whether a target is also the number of another class."""
     known = set(codes.values())
-    return any(label in known and label != code for label, code in codes.items() if not isinstance(label, str))
+    return any(number in known and number != code for number, code in _numbers(codes).items())
 
 
 def in_targets(target: Any, codes: Codes, raises: bool = True) -> Any:
     """Numbers as a user wrote them as targets; what is no class where only classes are taken is NaN, or raises."""
-    numbers = {label: code for label, code in codes.items() if not isinstance(label, str)}
+    numbers = _numbers(codes)
     if not numbers:
         return target
     target, strict = readable(target), _ambiguous(codes)
     found = target * xp.nan if strict else target
-    for label, code in numbers.items():
-        found = xp.where(target == label, code, found)
+    for number, code in numbers.items():
+        found = xp.where(target == number, code, found)
     if strict and raises and not is_traced(target):
         first_bad(np.isnan(found), np.asarray(target), "y_new", f"is not one of the classes {few(codes)}",
                   "numbers are classes here; a new class needs a new fit")  # fmt: skip

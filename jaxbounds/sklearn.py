@@ -13,6 +13,7 @@ from jaxbounds.array import put
 from jaxbounds.bounds import Interval, bound
 from jaxbounds.certificates import Method
 from jaxbounds.changes import set_penalty
+from jaxbounds.class_weights import sides
 from jaxbounds.inputs import Inputs
 from jaxbounds.interop.sklearn import from_sklearn
 from jaxbounds.kinds import Change, check_change
@@ -165,14 +166,15 @@ class _Bounded(BaseEstimator):
         self._left_out = int(np.sum(~kept))
         if self._left_out:
             X, targets, weight = X[kept], [target[kept] for target in targets], weight[kept]
-        names, models = self._names(), []
-        for target in targets:
+        names, factors, models = self._names(), getattr(self, "class_weight_", None), []
+        for k, target in enumerate(targets):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", FitWarning)  # said once for all models below
                 model = fit(problem, X, target, sample_weight=weight, tol=self.tol, solver=self.solver,
                             max_steps=self.max_steps)  # fmt: skip
-            if names is not None:
-                model = replace(model, inputs=put(Inputs((), (), X.shape[1], names=names)))
+            if names is not None or factors is not None:
+                known = None if factors is None else sides(factors, k) if len(targets) > 1 else factors
+                model = replace(model, inputs=put(Inputs((), (), X.shape[1], names=names, class_weights=known)))
             models.append(model)
         self.models_ = tuple(models)
         early = [Status(int(model.status)) for model in models if int(model.status) != Status.CONVERGED]

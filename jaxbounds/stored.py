@@ -9,6 +9,7 @@ import numpy as np
 from jaxbounds.arguments import as_whole
 from jaxbounds.array import put
 from jaxbounds.certificates.factor import Factor
+from jaxbounds.class_weights import check_class_weights
 from jaxbounds.inputs import Inputs
 from jaxbounds.matrix import Dense, Sparse
 from jaxbounds.model import Columns, Data, Model, Rows, Totals
@@ -29,7 +30,7 @@ def check(model: Any) -> None:
             check_model(one)
         if len({(one.alpha.shape, one.w.shape) for one in model.models}) > 1:
             raise ValueError("its models have different shapes")
-        _check_class_weights(model.class_weights, len(model.models))
+        check_class_weights(model.class_weights, len(model.models))
     elif isinstance(model, MultinomialModel):
         _check_multinomial(model)
     elif isinstance(model, Model):
@@ -87,14 +88,7 @@ def _check_inputs(inputs: Any, d: int, classes: int) -> None:
         raise ValueError("its inputs are none")
     if inputs is not None:
         inputs.check(d)
-        _check_class_weights(inputs.class_weights, classes)
-
-
-def _check_class_weights(factors: Any, classes: int) -> None:
-    if factors is not None:
-        _check_array(factors, "class_weights", (classes,))
-        if not (np.all(np.isfinite(factors)) and np.all(factors > 0)):
-            raise ValueError("its class_weights are not all positive")
+        check_class_weights(inputs.class_weights, classes)
 
 
 def _check_source(source: Any) -> None:

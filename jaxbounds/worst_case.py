@@ -331,7 +331,7 @@ def checked(model: Any, X_test, keep_n: bool, relabel: bool, name: str) -> Any:
     if relabel and problem.loss.smoothness is None:
         raise ValueError(f"{name} needs a smooth loss (property A), and {problem.loss.name} is not; use a smoothed one")
     factors = None if model.inputs is None else model.inputs.class_weights
-    if relabel and factors is not None and (is_traced(factors) or np.ptp(np.asarray(factors)) > 0):
+    if relabel and factors is not None and (is_traced(factors) or np.ptp(np.asarray(factors)) != 0):
         raise ValueError(f"{name} keeps the weight of every row, and with class_weight a flipped label would bring "
                          "that of its new class; fit without class_weight, or bound changes one by one")  # fmt: skip
     if model.data is None:

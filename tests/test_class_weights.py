@@ -32,6 +32,7 @@ CASES = {
     "ridge": (RidgeClassifier(alpha=0.5), 2),
     "bounded": (BoundedClassifier(alpha=2.0, tol=1e-12), 2),
     "ridge of three": (RidgeClassifier(alpha=0.5), 3),
+    "ridge, equal": (RidgeClassifier(alpha=0.5), 3),
     "svc of three": (SVC, 3),
     "softmax": (SOFTMAX, 3),
     "bounded of three": (BoundedClassifier(alpha=2.0, tol=1e-12), 3),
@@ -56,7 +57,7 @@ def case(name):
     """(fitted pipeline, y, model)."""
     estimator, classes = CASES[name]
     y = words(classes)
-    class_weight = {label: FACTORS[label] for label in np.unique(y)}
+    class_weight = {label: 2.0 if name == "ridge, equal" else FACTORS[label] for label in np.unique(y)}
     pipe = make_pipeline(StandardScaler(), clone(estimator).set_params(class_weight=class_weight))
     pipe.fit(X, y, **{f"{pipe.steps[-1][0]}__sample_weight": WEIGHT})
     return pipe, y, jb.from_sklearn(pipe, X, y, WEIGHT)
@@ -162,6 +163,53 @@ def test_batches_traces_files_and_monitors_weigh_alike(tmp_path):
     np.testing.assert_array_equal(jb.bound(loaded, change).scores(X).upper, jb.bound(several, change).scores(X).upper)
 
 
+@pytest.mark.parametrize("name", ["ridge of three", "bounded of three", "svc of three"])
+def test_one_model_of_several_knows_its_weights_or_says_so(name):
+    pipe, y, model = case(name)
+    one = model.models[1]  # a bee against ants and cows, which weigh 4 and 2 where class weights count in all models
+    if name == "svc of three":
+        assert np.asarray(one.inputs.class_weights).tolist() == [1.0, 0.5]
+        truth = jb.bound(model, jb.set_targets([0], ["bee"])).bounds[1].distance.upper
+        np.testing.assert_allclose(jb.bound(one, jb.set_targets([0], [1])).distance.upper, truth, rtol=1e-9)
+        return
+    with pytest.raises(ValueError, match="class_weight differs among the classes .* ask the model of all"):
+        jb.bound(one, jb.set_targets([0], [1]))
+    with pytest.raises(ValueError, match="class_weight differs among the classes"):
+        jb.refit(one, jb.add_rows(X[:1], [-1]))
+    each = jb.bound_each(model.models[1], jb.stack([jb.add_rows(X[:1], [sign]) for sign in (-1, 1)]))
+    assert np.asarray(each.status).tolist() == [jb.Status.INVALID, jb.Status.CONVERGED]
+    added = jb.bound(model, jb.add_rows(X[:1], ["bee"])).bounds[1].distance.upper
+    np.testing.assert_allclose(jb.bound(one, jb.add_rows(X[:1], [1])).distance.upper, added, rtol=1e-9)
+    with pytest.raises(ValueError, match="relabel (keeps the weight of every row|flips labels, and squared has none)"):
+        jb.worst_case_relabel(one, 1, X[:2])
+    if name == "ridge of three":
+        with pytest.raises(ValueError, match="is not a label"):  # though the squared loss takes any number
+            jb.refit(case("ridge, equal")[2].models[1], jb.set_targets([0], [2]))
+    jb.bound(model, jb.remove_rows([0]))
+    again = jb.refit(model, jb.set_targets([0], ["bee"]), tol=1e-12)
+    assert np.isnan(again.models[1].inputs.class_weights[0])
+
+
+def test_models_of_the_estimators_of_this_library_know_the_weights_too():
+    y = words(2)
+    estimator = BoundedClassifier(alpha=2.0, class_weight=FACTORS, fit_intercept=False, tol=1e-12).fit(UNITS, y)
+    (one,), flipped = estimator.models_, np.where(np.arange(N) == 0, "ant" if y[0] == "bee" else "bee", y)
+    interval = jb.bound(one, jb.set_targets([0], [1 if flipped[0] == "bee" else -1]), jb.Curvature()).scores(UNITS)
+    truth = clone(estimator).fit(UNITS, flipped).decision_function(UNITS)
+    assert np.all(interval.lower <= truth + 1e-6) and np.all(truth - 1e-6 <= interval.upper)
+    with pytest.raises(ValueError, match="relabel keeps the weight of every row"):
+        jb.worst_case_relabel(one, 1, UNITS[:2])
+
+
+@pytest.mark.parametrize("name", ["svc", "ridge of three", "softmax"])
+def test_traced_rows_weigh_alike(name):
+    model = case(name)[2]
+    label = model.encode_labels(["bee"])
+    for make in (lambda k: jb.set_targets(k, label), lambda k: jb.set_weights(k, np.array([2.0]))):
+        traced = jax.jit(lambda k, make=make: jb.bound(model, make(k)).scores(X[:2]).upper)(np.array([1]))
+        np.testing.assert_allclose(traced, jb.bound(model, make([1])).scores(X[:2]).upper, rtol=1e-5)
+
+
 def test_worst_cases_of_flips_are_refused():
     """They keep every weight, which a flip under class weights does not."""
     model = case("logistic")[2]
@@ -176,8 +224,10 @@ def test_what_retraining_would_compute_anew_is_said():
     with pytest.warns(UserWarning, match="HuberRegressor's scale_ stays 0.*retraining would estimate it anew"):
         jb.from_sklearn(HuberRegressor(tol=1e-8).fit(X, y), X, y)
     with pytest.warns(UserWarning, match="Lasso's sample weights stay rescaled to the sum n"):
-        jb.from_sklearn(Lasso(0.1, tol=1e-10).fit(X, y, WEIGHT), X, y, WEIGHT)
-    jb.from_sklearn(Lasso(0.1, tol=1e-10).fit(X, y), X, y)  # warnings are errors in this suite
+        jb.from_sklearn(Lasso(0.1, fit_intercept=False, tol=1e-10).fit(X, y, WEIGHT), X, y, WEIGHT)
+    with pytest.warns(UserWarning, match="no bound is known for l1 alone with an intercept that is not penalised"):
+        jb.from_sklearn(Lasso(0.1, tol=1e-10).fit(X, y), X, y)
+    jb.from_sklearn(Lasso(0.1, fit_intercept=False, tol=1e-10).fit(X, y), X, y)  # warnings are errors in this suite
 
 
 def test_weights_that_are_counted_stay_those_of_the_fit():

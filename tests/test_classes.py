@@ -401,6 +401,14 @@ def test_one_vs_rest(intercept):
         jb.set_rows([0], X_new, [2]), jb.set_targets([4], [0]), jb.remove_rows([7]))).w().upper[place])  # fmt: skip
     assert np.array_equal(named.decode_labels(named.labels(X_test)), words[model.labels(X_test)])
     assert jb.refit(named, jb.remove_rows([7]), tol=10.0).classes_ == named.classes_
+    for shown in (np.array([1, 2, 3]), np.array([-1.0, 5.0, 10.0])):  # no class of no row is made up between them
+        other = jb.fit_one_vs_rest(problem, X, shown[y], tol=1e-10)
+        assert other.classes_ == tuple(shown.tolist()) and np.array_equal(other.w, np.asarray(model.w))
+        upper = jb.bound(other, jb.set_targets([4], [shown[0]])).w().upper
+        np.testing.assert_array_equal(upper, jb.bound(model, jb.set_targets([4], [0])).w().upper)
+    if not intercept:
+        with_gap = jb.fit_one_vs_rest(problem, X, y, classes=4, tol=1e-10)
+        assert with_gap.classes == 4 and with_gap.classes_ is None
 
 
 @pytest.mark.slow

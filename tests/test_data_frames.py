@@ -124,6 +124,28 @@ def test_frames_of_numbered_columns_are_read_by_position():
     model = jb.fit(LOGISTIC, pd.DataFrame(X), y)
     assert model.inputs is None
     same(model.scores(pd.DataFrame(X)), model.scores(X))
+    named = jb.fit(LOGISTIC, pd.DataFrame(X, columns=NAMES), y)  # whose frames are read by name, and these have none
+    for frame in (pd.DataFrame(X), pd.DataFrame(X, columns=["age", "fare", 0]),
+                  pd.DataFrame(X, columns=pd.MultiIndex.from_product([["a"], NAMES]))):  # fmt: skip
+        with pytest.raises(ValueError, match=r"X lacks the columns .*; X.to_numpy\(\) goes by position"):
+            named.scores(frame)
+        with pytest.raises(ValueError, match=r"X_new must have the columns of the training data: .*to_numpy"):
+            jb.bound(named, jb.add_rows(frame.iloc[:1], [1]))
+
+
+def test_old_values_go_by_name_or_by_position_as_the_new_ones_do():
+    """Turned together, a frame and an array would give bounds that the refit leaves."""
+    X, y, frame = data()
+    model = jb.fit(LOGISTIC, frame, y, tol=1e-12).without_data()
+    new = frame[NAMES[::-1]].iloc[[1]] * 3
+    for make in (
+        lambda old: jb.set_rows([0], new, old_values=old), lambda old: jb.set_columns(NAMES, new, old_values=old),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match="old_values must have the columns of X_new, in the same order"):
+            make(X[[0]])
+    interval = jb.bound(model, jb.set_rows([0], new, old_values=frame[NAMES[::-1]].iloc[[0]])).w()
+    truth = np.asarray(jb.fit(LOGISTIC, np.vstack([3 * X[1], X[1:]]), y, tol=1e-12).w)
+    assert np.all(interval.lower <= truth) and np.all(truth <= interval.upper)
 
 
 def test_elements_of_a_named_model_take_the_short_way():
@@ -209,6 +231,11 @@ def test_added_columns_have_no_names():
     refitted = jb.refit(model, one)
     assert refitted.names == (*NAMES, "3")
     same(refitted.scores(wide), refitted.scores(np.column_stack([X, new[:, :1]])))
+    for frames, arrays in (
+        (jb.add_rows(wide.iloc[:1], [1]), jb.add_rows(np.append(X[0], new[0, 0])[None], [1])),
+        (jb.set_rows([3], wide.iloc[:1]), jb.set_rows([3], np.append(X[0], new[0, 0])[None])),
+    ):
+        same(jb.bound(refitted, frames).distance, jb.bound(refitted, arrays).distance)
     two, wider = jb.add_columns(new), wide.assign(last=new[:, 1])
     for ask in (jb.bound(model, two).scores, jb.refit(model, two).scores):
         with pytest.raises(ValueError, match=r"X has the columns \['more', 'last'\] beside .* pass X.to_numpy\(\)"):

@@ -280,6 +280,14 @@ def test_models_that_cannot_be_watched():
     regression = model_at(problem, np.ones((3, 1)), np.ones(3), np.ones(3), np.zeros(1))
     with pytest.raises(ValueError, match="has none; use theta"):
         jb.Monitor(regression, X_watch=np.ones((1, 1)))
+    free = jb.Problem(jb.losses.squared(), jb.penalties.l1(0.1), intercept=True)
+    with pytest.raises(ValueError, match="bounds with intercept=True need a strongly convex penalty"):
+        jb.Monitor(model_at(free, np.ones((3, 1)), np.ones(3), np.ones(3), np.zeros(1)), 1.0)
+    free = jb.Problem(jb.losses.squared(), jb.penalties.l2(0.1), intercept=True)
+    monitor = jb.Monitor(model_at(free, np.ones((3, 1)), np.ones(3), np.ones(3), np.zeros(1)), 1.0)
+    with pytest.raises(ValueError, match="bounds with intercept=True need a strongly convex penalty"):
+        monitor.push(jb.combine(jb.remove_rows([0]), jb.set_penalty(jb.penalties.l1(0.1))))
+    assert monitor.rows.tolist() == [0, 1, 2] and not monitor.trail  # nothing has happened
     monitor = jb.Monitor(model, 1.0)
     with pytest.raises(TypeError, match="push runs on the host"):
         jax.jit(lambda v: monitor.push(jb.set_targets([0], v)))(jnp.ones(1))

@@ -122,6 +122,23 @@ def test_numbers_are_the_estimators_classes_where_targets_would_be_others():
         line.decode_labels([1])
 
 
+def test_words_that_look_like_numbers_are_these_numbers():
+    y, model = two(("1", "2"))
+    _, words = two(("no", "yes"))
+    for number, word in ((1, "no"), (2, "yes")):
+        wanted = jb.bound(words, jb.set_targets([0, 3], [word, word])).scores(TEST).upper
+        for label in (number, str(number), model.encode_labels(str(number)).item()):
+            got = jb.bound(model, jb.set_targets([0, 3], [label, label])).scores(TEST).upper
+            np.testing.assert_array_equal(got, wanted)
+
+
+def test_classes_that_are_one_number_in_float64_are_not_read_as_numbers():
+    y, model = two((2**53, 2**53 + 1))
+    with pytest.raises(ValueError, match="are not all different numbers in float64; fit on words"):
+        jb.bound(model, jb.set_targets([0], [2**53]))
+    assert np.all(np.isfinite(jb.bound(model, jb.remove_rows([0])).scores(TEST).upper))
+
+
 def test_apply_takes_words_and_data_frames():
     pandas = pytest.importorskip("pandas")
     frame, y = pandas.DataFrame(X, columns=["age", "fare", "dose"]), np.where(SIGNS > 0, "yes", "no")

@@ -30,7 +30,9 @@ from sklearn.utils.class_weight import compute_class_weight
 
 import jaxbounds as jb
 
-pytestmark = pytest.mark.filterwarnings("ignore:(class_w|Huber|Lasso|ElasticNet).* stay.*; retraining would")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:(class_w|Huber|Lasso|ElasticNet).* stay.*; retraining would", "ignore:no bound is known for l1 alone with",
+)  # fmt: skip
 VERSION = tuple(int(part) for part in sklearn.__version__.split(".")[:2])
 N, D = 40, 5
 RNG = np.random.default_rng(0)

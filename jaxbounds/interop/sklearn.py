@@ -10,6 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from jaxbounds.array import put
+from jaxbounds.class_weights import sides
 from jaxbounds.host import host_matrix
 from jaxbounds.inputs import Inputs
 from jaxbounds.interop.objectives import OBJECTIVES, REASONS, Objective, softmax_problem
@@ -120,6 +121,7 @@ def from_sklearn(estimator: Any, X, y, sample_weight=None) -> Model:
     """
     model = _model_of(estimator, X, y, sample_weight)
     _warn_of_kept(estimator, sample_weight)
+    _warn_of_no_bound(model)
     _warn_of_gap(model)
     return model
 
@@ -157,7 +159,7 @@ def _model_of(estimator: Any, X, y, sample_weight) -> Any:
         factor = _class_weights(estimator, y, sample_weight, objective.counted)
         positive, own = range(len(factor)) if several else (1,), objective.several == "own"
         if estimator.class_weight is not None:
-            kept = _Weights.of(factor, not several or own)
+            kept = _Weights.of(factor, own)
         each = [_against_rest(code, k, factor, several and own) for k in positive]
         each = [(sign, as_sample_weight(weight * of_row, n, "sample_weight times class_weight"))
                 for sign, of_row in each]  # fmt: skip
@@ -178,9 +180,11 @@ class _Weights:
     @staticmethod
     def of(factor: np.ndarray, own: bool) -> "_Weights":
         """`own`: of several classes each counts in its own model alone."""
-        if not own:
-            return _Weights(whole=factor)
-        return _Weights((factor,) if len(factor) == 2 else tuple(np.array([1.0, one]) for one in factor))
+        if len(factor) == 2:
+            return _Weights((factor,))
+        if own:
+            return _Weights(tuple(np.array([1.0, one]) for one in factor))
+        return _Weights(tuple(sides(factor, k) for k in range(len(factor))), factor)
 
 
 def _warn_of_kept(estimator: Any, sample_weight: Any) -> None:
@@ -198,6 +202,15 @@ def _warn_of_kept(estimator: Any, sample_weight: Any) -> None:
                 "rows anew. A dict in its place stays in both")  # fmt: skip
     if said is not None:
         warnings.warn(said, stacklevel=4)
+
+
+def _warn_of_no_bound(model: Any) -> None:
+    """Say that an L1 penalty alone and a free intercept leave no bound."""
+    problem = getattr(model, "models", (model,))[0].problem
+    if problem.intercept and problem.penalty.strong_convexity is None:
+        warnings.warn(f"no bound is known for {problem.penalty.name} alone with an intercept that is not penalised: "
+                      "the model gives scores and can be refitted; ElasticNet (l1_ratio < 1) has bounds, and so has "
+                      "fit_intercept=False on centred data", stacklevel=4)  # fmt: skip
 
 
 def _warn_of_gap(model: Any) -> None:
@@ -234,6 +247,8 @@ def _reading(models: list[Any], steps, width: int, constant, names, classes, wei
     if classes is not None and kept is None and not (numbered or first.problem.loss.classification):
         kept = -1, 1  # a squared loss would take any number for a target
     own = None if several else kept  # one of several models does not know the others' classes
+    if several and not first.problem.loss.classification:
+        own = -1, 1
     vectors, kinds = tuple(vector for _, vector in steps), tuple(name for name, _ in steps)
     names = None if names is None else tuple(map(str, names))
     each = weights.each or (None,) * len(models)
@@ -309,7 +324,7 @@ def _of_bounded(estimator: Any, whole: Any, first) -> Model:
         raise ValueError(f"estimator: this {type(estimator).__name__} is not fitted; call fit(X, y) first")
     names, classes = getattr(whole, "feature_names_in_", None), getattr(estimator, "classes_", None)
     factor = getattr(estimator, "class_weight_", None)
-    kept = _Weights() if factor is None else _Weights.of(factor, len(models) == 1)
+    kept = _Weights() if factor is None else _Weights.of(factor, False)
     return _reading(list(models), scaling(first), models[0].w.shape[0], None, names, classes, kept)
 
 

@@ -7,6 +7,7 @@ import numpy as np
 
 from jaxbounds.arguments import as_flag, as_positive, as_whole
 from jaxbounds.array import put
+from jaxbounds.class_weights import check_class_weights
 from jaxbounds.host import HostMatrix
 from jaxbounds.inputs import Inputs
 from jaxbounds.kinds import Change
@@ -111,6 +112,7 @@ def restored(content: dict[str, Any], arrays: dict[str, np.ndarray], problem: Pr
         if not isinstance(inputs, Inputs):
             raise ValueError("holds no inputs")
         inputs.check(d)
+        check_class_weights(inputs.class_weights, 2)
         if not is_classes(inputs.classes, 2):
             raise ValueError("holds inputs whose classes are not two different labels")
     kept = replace(model.problem, penalty=penalty)
