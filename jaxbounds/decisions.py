@@ -3,6 +3,7 @@
 import time
 import warnings
 from abc import abstractmethod
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -168,7 +169,9 @@ class Decision:
     status: str
 
 
-_SECONDS: dict[str, float] = {}  # past seconds of a unit of work, by rung
+_SECONDS: dict[str, float] = {}  # least seconds of a unit of work so far, by rung
+_TRIES: Counter[str] = Counter()
+_LONG = 1.0  # seconds that are worth learning, twice, what retraining takes instead
 
 
 def decide(model: Model, change: Change, question: Question, *, timings: bool = True) -> Decision:
@@ -238,7 +241,8 @@ def _try(name: str, run, question: Question, model: Model):
     bounds = run()
     reply = question.ask(bounds)
     seconds = time.perf_counter() - start
-    _SECONDS[name] = seconds / _work(name, model)
+    _SECONDS[name] = min(_SECONDS.get(name, np.inf), seconds / _work(name, model))  # the first also compiles
+    _TRIES[name] += 1
     return bounds, reply, Step(name, seconds, float(bounds.radius), reply.open)
 
 
@@ -258,6 +262,8 @@ def _skip(method: Method, later: list[str], model: Model, reply: Reply) -> bool:
     if name not in _SECONDS:
         return False
     here = _SECONDS[name] * _work(name, model)
+    if here > _LONG and "refit" in later and _TRIES["refit"] < 2:
+        return True
     return any(other in _SECONDS and _SECONDS[other] * _work(other, model) < here for other in later)
 
 

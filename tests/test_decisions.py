@@ -1,5 +1,7 @@
 """`decide`: certified answers against retraining by the oracle, whatever the timings say."""
 
+from collections import Counter
+
 import numpy as np
 import oracle
 import pytest
@@ -53,6 +55,18 @@ def test_stops_at_the_first_rung_that_answers():
     assert all(step.seconds > 0 and step.radius >= 0 and step.open == 1 for step in hard.steps[:-1])
     some = jb.decide(model, jb.remove_rows([0]), jb.LabelsKnown(rng.normal(size=(50, 4)), fraction=0.5))
     assert np.mean(some.answer != 0) >= 0.5
+
+
+def test_a_long_method_gives_way_to_retraining_that_is_quicker(monkeypatch):
+    model, _, _ = setting()
+    w = np.asarray(jb.refit(model, jb.remove_rows([0]), tol=1e-13).w)
+    near = jb.DistanceBelow(float(np.linalg.norm(w - np.asarray(model.w))) * (1 + 1e-6))
+    monkeypatch.setattr(decisions, "_SECONDS", {"Curvature": 1.0})  # a second for each unit of work
+    monkeypatch.setattr(decisions, "_TRIES", Counter())
+    for timings in (True, True, False, True):
+        found = jb.decide(model, jb.remove_rows([0]), near, timings=timings)
+        names = [step.name for step in found.steps]
+        assert found.answer is True and ("Curvature" in names) == (not timings) and ("refit" in names) == timings
 
 
 def test_ties_are_not_broken():
