@@ -130,7 +130,8 @@ def _some(rows: Any) -> str:
 def _of_label_errors(found: Any) -> Table:
     rows, margin = np.asarray(found.rows), np.asarray(found.margin)
     low, high = np.asarray(found.scores.lower), np.asarray(found.scores.upper)
-    said = [(f"row {row}", f"by at least {number(margin[k], DOWN)}, score in {interval_text(low[k], high[k])}")
+    beyond = [f"beyond the limit by at least {number(one, DOWN)}" for one in margin[:FEW]]
+    said = [(f"row {row}", f"{beyond[k]}, score in {interval_text(low[k], high[k])}")
             for k, row in enumerate(rows[:FEW])]  # fmt: skip
     said += [*rest(rows.size), ("undecided rows", _some(np.asarray(found.undecided)))]
     return f"LabelErrors: {counted(rows.size, 'row')} contradicted", said
@@ -146,15 +147,24 @@ def _of_worst_case(found: Any) -> Table:
 
 
 def _of_influence(found: Any) -> Table:
-    scores = short(found.ends[1]) if is_unknown(found.ends) else short(found.scores)
-    return "Influence of training rows on test scores", [("rows", short(found.rows)), ("scores", scores)]
+    title = "Influence: what a test score changes by without a training row"
+    if is_unknown((found.ends, found.rows)) or np.ndim(found.rows) != 2:
+        return title, [("rows", short(found.rows)), ("scores", short(found.ends[1]))]
+    rows, low, high = (np.asarray(one) for one in (found.rows, found.scores.lower, found.scores.upper))
+
+    def line(i: int) -> str:
+        each = [f"row {rows[k, i]} {interval_text(low[k, i], high[k, i])}" for k in range(min(len(rows), 3))]
+        return "; ".join(each + (["..."] if len(rows) > 3 else []))
+
+    few = range(rows.shape[1])[:FEW]
+    return f"{title}, {len(rows)} each", [(f"test row {i}", line(i)) for i in few] + rest(rows.shape[1])
 
 
 def _of_ranks(found: Any) -> Table:
     if is_unknown((found.ends, found.best)):
         return "RowRanks", [("best", short(found.best)), ("worst", short(found.worst))]
     best, worst = np.asarray(found.best), np.asarray(found.worst)
-    first = np.argsort(best, kind="stable")[:FEW]
+    first = np.lexsort((best, worst - best))[:FEW]  # the surest
     rows = [(f"row {k}", f"rank {best[k]}" + ("" if best[k] == worst[k] else f" to {worst[k]}")) for k in first]
     rows += rest(best.size)
     return f"RowRanks: {int(np.sum(best == worst)):,} of {counted(best.size, 'rank')} certain", rows

@@ -91,7 +91,8 @@ def _said(part: Any) -> str:
         return f"{said} (traced)"
     where = _where(name, part, columns)
     said += f": {where}" if where else ""
-    said += f" to {listed(_distinct(part, labels))}" if labels else ""
+    of = "to" if name == "SetTargets" else "labelled"
+    said += f" {of} {listed(_distinct(part, labels))}" if labels else ""
     said += " (n kept)" if name == "RemoveRows" and part.keep_n else ""
     return said + (" (old values given)" if getattr(part, "old_values", None) is not None else "")
 
