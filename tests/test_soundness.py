@@ -40,8 +40,8 @@ def test_certificates_hold_on_hostile_cases():
 
 @pytest.mark.slow
 def test_certificates_hold_on_more_hostile_cases():
-    counts = tried(range(100, 120))
-    assert sum(entry["tried"] for entry in counts["certificates"].values()) > 1000
+    counts = tried(range(100, 112))
+    assert sum(entry["tried"] for entry in counts["certificates"].values()) > 600
 
 
 @pytest.mark.parametrize("name", regressions.CASES)
