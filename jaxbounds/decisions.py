@@ -172,6 +172,7 @@ class Decision:
 _SECONDS: dict[str, float] = {}  # least seconds of a unit of work so far, by rung
 _TRIES: Counter[str] = Counter()
 _LONG = 1.0  # seconds that are worth learning, twice, what retraining takes instead
+_SLOW: dict[str, float] = {}  # the least work that took a rung so long
 
 
 def decide(model: Model, change: Change, question: Question, *, timings: bool = True) -> Decision:
@@ -243,6 +244,8 @@ def _try(name: str, run, question: Question, model: Model):
     seconds = time.perf_counter() - start
     _SECONDS[name] = min(_SECONDS.get(name, np.inf), seconds / _work(name, model))  # the first also compiles
     _TRIES[name] += 1
+    if seconds > _LONG:
+        _SLOW[name] = min(_SLOW.get(name, np.inf), _work(name, model))
     return bounds, reply, Step(name, seconds, float(bounds.radius), reply.open)
 
 
@@ -261,10 +264,11 @@ def _skip(method: Method, later: list[str], model: Model, reply: Reply) -> bool:
         return True
     if name not in _SECONDS:
         return False
-    here = _SECONDS[name] * _work(name, model)
-    if here > _LONG and "refit" in later and _TRIES["refit"] < 2:
+    here, slow = _SECONDS[name] * _work(name, model), _work(name, model) >= _SLOW.get(name, np.inf) / 2
+    if slow and "refit" in later and _TRIES["refit"] < 2:
         return True
-    return any(other in _SECONDS and _SECONDS[other] * _work(other, model) < here for other in later)
+    quicker = [other for other in later if other in _SECONDS and _SECONDS[other] * _work(other, model) < here]
+    return any(slow or other != "refit" for other in quicker)
 
 
 @dataclass(frozen=True, eq=False)

@@ -92,6 +92,11 @@ def numbers_or_words(a):
     yield "words", np.array(["a", "b", "c"])[a.astype(int)], a
 
 
+def no_words(a):
+    """Targets, where all text is meant: labels in words, see test_own_labels."""
+    return (case for case in vector(a) if case[0] != "text in it")
+
+
 def own_labels(a):
     """Labels of any shape and dtype that hold no other values."""
     for name, value in (("a list", a.tolist()), ("whole", a.astype(int)), ("a jax array", jnp.asarray(a, jnp.float32))):
@@ -174,7 +179,7 @@ CHANGES = {
         {"model": MODEL_ONLY, "rows": ROWS}),
     "each_penalty": Entry(lambda penalties: jb.bound_each(MODEL, jb.each_penalty(penalties)), {"penalties": PENALTIES}),
     "Change.apply": Entry(lambda **a: jb.remove_rows([1]).apply(**a)[1:],
-        {"X": (X, partial(matrix, columns=False)), "y": (Y, vector), "sample_weight": (ONES, weights)}),
+        {"X": (X, partial(matrix, columns=False)), "y": (Y, no_words), "sample_weight": (ONES, weights)}),
 }
 
 QUESTIONS = {

@@ -157,7 +157,7 @@ def test_arguments_are_named():
     model = jb.fit(PROBLEM, X, Y)
     with pytest.raises(TypeError, match="keep_n"):
         jb.leave_one_out(model, keep_n="no")
-    with pytest.raises(TypeError, match="model must be"):
+    with pytest.raises(TypeError, match="model must come from fit, got int"):
         jb.penalty_sweep(3, [jb.penalties.l2(0.1)], X, Y)
     with pytest.raises(TypeError, match="callback"):
         jb.leave_one_out(model, jb.Pass(), callback=3)

@@ -102,7 +102,8 @@ def test_words_are_encoded_and_not_converted():
 
 
 def test_an_l1_penalty_with_a_free_intercept_is_told_what_to_change():
-    model = jb.from_sklearn(Lasso(alpha=0.1, tol=1e-10).fit(X, X[:, 0]), X, X[:, 0])
+    with pytest.warns(UserWarning, match="no bound is known for l1 alone with an intercept that is not penalised"):
+        model = jb.from_sklearn(Lasso(alpha=0.1, tol=1e-10).fit(X, X[:, 0]), X, X[:, 0])
     remedy = r"add an L2 part \(elastic_net, l1_ratio < 1 in scikit-learn\), or take intercept=False and a column of"
     for ask in (lambda: jb.bound(model, CHANGE), lambda: jb.leave_one_out(model, jb.Cached())):
         with pytest.raises(ValueError, match=remedy):
