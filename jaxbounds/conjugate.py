@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbounds.arguments import as_array, is_real
-from jaxbounds.array import fori_loop, reinterpret, stop_gradient, uses_jax, xp
+from jaxbounds.array import fori_loop, reinterpret, stop_gradient, uses_jax, while_loop, xp
 from jaxbounds.messages import brief, cut
 from jaxbounds.pytree import is_traced
 from jaxbounds.rounding import U
@@ -19,6 +19,9 @@ from jaxbounds.traceable import traced_as
 
 _TERMS = 20  # z^2 <= 1/9, and 9^-20 is far below the unit roundoff
 NOISE = 16 * U  # relative error granted to a user's function and its derivative
+_FAR, _EDGES = 1e300, (1.0, 1e3, 1e9, 1e30, 1e100)  # where a solution is looked for, and what is tried first
+_REACHES = 1 << 6, 1 << 20, 1 << 40  # floats
+_MOST = (1 << 63) - 1
 
 
 def parameter(name: str, value, *, above: float | None = 0.0, at_least: float | None = None, max_ndim: int = 0):
@@ -175,59 +178,78 @@ def _from_ordinal(n):
     return reinterpret(bits, xp.float64)
 
 
-def bracket(fn, target, steps: int = 64):
+def bracket(fn, target):
     """(lo, hi, found, safe): fn(lo) <= target <= fn(hi) for a non-decreasing elementwise fn.
 
     fn is granted an error of NOISE, and lo, hi enclose the solution all the same, as closely as that allows; only where
     the target is an extreme value of fn are the computed values taken at their word, and then safe[0] (for lo) or
     safe[1] (for hi) is False. Where `found` is False no finite float attains the target, and lo, hi are meaningless.
 
-    Bisection over the floats themselves, so no scale has to be guessed; it starts from the smallest of a few ranges,
-    because functions overflow in their own ways far out. A NaN of fn counts as overshooting (away from 0). The result
-    carries no gradient.
+    The search is over the floats themselves, so no scale has to be guessed; it goes far out only as needed, because
+    functions overflow in their own ways there. A NaN of fn counts as overshooting (away from 0), and so does the target
+    itself: of several solutions that nearest to 0 is found. The result carries no gradient.
     """
     target = stop_gradient(target)
-    goals = target - NOISE * xp.abs(target), target + NOISE * xp.abs(target)
-    edges = 1e300, 1e100, 1e30, 1e9, 1e3, 1.0
+    slack = NOISE * xp.abs(target)
+    a = _ordinal(xp.full_like(target, -_FAR))
+    far = xp.where(xp.isfinite(target), -a, a + 1)  # no solution to look for where it is not
 
     def evaluate(x):
         return stop_gradient(fn(x))
 
-    def shrink(edge, ends):
-        edge = xp.full_like(target, edge)
-        left, right = evaluate(-edge), evaluate(edge)
-        return tuple(
-            (xp.where(left <= goal, -edge, a), xp.where(right >= goal, edge, b))
-            for goal, (a, b) in zip(goals, ends, strict=True)
-        )
-
-    def halve(goal, a, b):
-        mid = (a >> 1) + (b >> 1) + (a & b & 1)
-        x = _from_ordinal(mid)
-        value = evaluate(x)
-        low = xp.where(xp.isnan(value), x < 0, value < goal)
-        return xp.where(low, mid, a), xp.where(low, b, mid)
-
-    def step(_, ends):
-        return tuple(halve(goal, a, b) for goal, (a, b) in zip(goals, ends, strict=True))
-
-    far = xp.full_like(target, edges[0])
-    start = ((-far, far), (-far, far))
-    for edge in edges[1:]:
-        start = shrink(edge, start)
-    ends = fori_loop(0, steps, step, jax.tree.map(_ordinal, start))
-    (lo, second_hi), (second_lo, hi) = jax.tree.map(_from_ordinal, ends)
+    edges = [_ordinal(xp.full_like(target, sign * edge)) for edge in _EDGES for sign in (1, -1)]
+    kinks = [xp.full_like(a, n) for n in (0, 1, -1)]  # most kinks are at 0
+    a, b = _neighbours(evaluate, target - slack, a, far, [*edges[:2], *kinks, *edges[2:], far - 1, a + 1])
+    near = [b + reach for reach in _REACHES]  # the second solution mostly is next to the first
+    second_a, second_b = _neighbours(evaluate, target + slack, a, far, [*near, *edges[::2], far - 1])
+    lo, second_hi, second_lo, hi = (_from_ordinal(n) for n in (a, b, second_a, second_b))
 
     def choose(first, second, beyond, attains):
         at_first, at_second = evaluate(first), evaluate(second)
-        safe = beyond(at_first) & (xp.abs(first) < edges[0])
+        safe = beyond(at_first) & (xp.abs(first) < _FAR)
         return xp.where(safe, first, second), safe, attains(at_second) & xp.isfinite(at_second)
 
-    slack = NOISE * xp.abs(target)  # the same point may give another rounding here than in the loop
+    # the same point may give another rounding here than in the loop
     lo, safe_lo, near_lo = choose(lo, second_lo, lambda f: f <= target - slack / 2, lambda f: f <= target + slack)
     hi, safe_hi, near_hi = choose(hi, second_hi, lambda f: f >= target + slack / 2, lambda f: f >= target - slack)
     found = (safe_lo | near_lo) & (safe_hi | near_hi)
     return stop_gradient((lo, hi, found, (safe_lo, safe_hi)))
+
+
+def _neighbours(fn, goal, a, b, probes):
+    """The neighbouring floats, as ordinals, in [a, b] between which a non-decreasing fn passes the goal.
+
+    After the probes, as far as they are inside, secant steps in pairs, the second twice as long, so that both ends come
+    near; after a pair that has not cut the bracket to an eighth, up to three pairs of bisections of the ordinals.
+    """
+    last, probes = len(probes) - 1, xp.stack(probes)
+    unknown = xp.full_like(goal, xp.nan)
+
+    def width(a, b):
+        return xp.where(b - a < 0, _MOST, b - a)  # the difference may overflow
+
+    def step(state):
+        k, a, b, at_a, at_b, before, bisect = state
+        wide, even = width(a, b), k % 2 == 0
+        bisect = xp.where(even, (wide > before >> 3) & (k % 8 != 0), bisect)
+        x_a, x_b, from_a = _from_ordinal(a), _from_ordinal(b), goal - at_a < at_b - goal
+        rise = xp.where(at_b > at_a, at_b - at_a, xp.nan)
+        length = (goal - xp.where(from_a, at_a, at_b)) * ((x_b - x_a) / rise)
+        secant = xp.where(from_a, x_a, x_b) + xp.where(even, 1.0, 2.0) * length
+        usable = ~bisect & (secant >= x_a) & (secant <= x_b)
+        at = xp.clip(_ordinal(xp.where(usable, secant, 0.0)), a + 1, b - 1)
+        at = xp.where(usable, at, (a >> 1) + (b >> 1) + (a & b & 1))
+        probe = probes[xp.minimum(k, last)]
+        at = xp.where((k <= last) & (probe > a) & (probe < b), probe, at)
+        x = _from_ordinal(at)
+        value = fn(x)
+        below = xp.where(xp.isnan(value) | (value == goal), x < 0, value < goal)
+        low, high = below & (wide > 1), ~below & (wide > 1)
+        return (k + 1, xp.where(low, at, a), xp.where(high, at, b), xp.where(low, value, at_a),
+                xp.where(high, value, at_b), xp.where(even, wide, before), bisect)  # fmt: skip
+
+    first = (xp.zeros((), xp.int32), a, b, unknown, unknown, xp.zeros_like(a), xp.zeros_like(a, bool))
+    return while_loop(lambda state: xp.any(width(state[1], state[2]) > 1), step, first)[1:3]
 
 
 def newton_root(fn, slope, lo, hi, x, steps: int = 16):

@@ -1,0 +1,57 @@
+"""The inverse of users' derivatives encloses the solution as closely as their roundings allow, with few calls."""
+
+import jax
+import jax.numpy as jnp
+import mpmath
+import numpy as np
+import pytest
+
+from jaxbounds.conjugate import NOISE, bracket
+
+SOLVED = {  # a function and its exact inverse
+    "sinh": (np.sinh, mpmath.asinh),
+    "cbrt": (np.cbrt, lambda t: t**3),
+    "scaled": (lambda x: 1e-30 * x, lambda t: t * mpmath.mpf(10) ** 30),
+    "steep": (lambda x: 1e30 * x, lambda t: t / mpmath.mpf(10) ** 30),
+    "tanh": (np.tanh, mpmath.atanh),
+    "sign": (lambda x: np.sign(x) + x, lambda t: 0 if abs(t) <= 1 else t - np.sign(t)),
+}
+TARGETS = np.array([0.3, -0.3, 1e-9, -1e-5, 0.99, 0.75, -0.01])
+
+
+@pytest.mark.parametrize("name", SOLVED)
+def test_the_solution_is_enclosed_within_roundings_by_few_calls(name):
+    fn, inverse = SOLVED[name]
+    calls = []
+    lo, hi, found, safe = bracket(lambda x: calls.append(0) or fn(x), TARGETS)
+    assert found.all() and all(s.all() for s in safe)
+    with mpmath.workdps(40):
+        exact = [inverse(mpmath.mpf(t)) for t in TARGETS]
+        assert all(a <= x <= b for a, b, x in zip(lo, hi, exact, strict=True))
+    np.testing.assert_allclose(fn(hi), TARGETS, rtol=4 * NOISE, atol=5e-324 if name != "sign" else 1.0)
+    assert len(calls) <= 60  # bisecting all floats twice takes 128
+
+
+def test_extremes_kinks_and_values_that_are_not_there():
+    huber = lambda x: np.clip(x, -1.0, 1.0)  # noqa: E731
+    with np.errstate(all="ignore"):  # as all bounds are computed
+        lo, hi, found, (safe_lo, safe_hi) = bracket(huber, np.array([1.0, -1.0, 1.5, -1.5, np.inf, np.nan]))
+    np.testing.assert_array_equal(found, [True, True, False, False, False, False])
+    np.testing.assert_array_equal(safe_lo[:2], [True, False])
+    np.testing.assert_array_equal(safe_hi[:2], [False, True])
+    np.testing.assert_allclose(hi[:2], [1.0, -1.0], rtol=4 * NOISE)
+
+    flat = lambda x: np.minimum(x + 1.0, 0.0)  # noqa: E731  all x >= -1 give 0, and the nearest to 0 is 0
+    lo, hi, found, _ = bracket(flat, np.array([0.0]))
+    assert found[0] and lo[0] <= 0.0 <= hi[0] and hi[0] - lo[0] < 1e-300
+
+    wild = lambda x: np.where(np.abs(x) > 5.0, np.nan, x)  # noqa: E731
+    lo, hi, found, _ = bracket(wild, np.array([2.0, -2.0]))
+    assert found.all() and (lo <= [2.0, -2.0]).all() and (hi >= [2.0, -2.0]).all() and (hi - lo < 1e-13).all()
+
+
+def test_numpy_and_jax_agree():
+    with jax.enable_x64(True):
+        traced = jax.jit(lambda t: bracket(lambda x: x + x**3, t))(jnp.asarray(TARGETS))
+        for a, b in zip(jax.tree.leaves(traced), jax.tree.leaves(bracket(lambda x: x + x**3, TARGETS)), strict=True):
+            np.testing.assert_allclose(a, b, rtol=NOISE)
