@@ -1,15 +1,16 @@
 """Time of a fit to relative gaps of 1e-6 and 1e-10, next to the specialised solvers of other packages.
 
-Run ``python benchmarks/training.py`` (under 20 minutes) or ``--smoke`` (seconds); ``--sets``, ``--losses``, ``--lams``
-and ``--tols`` choose cells. The process keeps to one core, so XLA, BLAS and the peers have one thread each, and times
-are processor times. A peer's time is its fastest over its grid of tolerances whose w has the gap, as our `gap` measures
-it: with the dual point that follows from w, shrunk to feasibility under L1. The two runs alternate, and medians are
-shown. The layout of the data and compilation are apart. Peers are not dependencies: `pip install liblinear-official
-scikit-learn celer skglm` beforehand; what is missing is named. a9a and golub are read below JAXBOUNDS_SHARED, and left
-out without.
+Run ``python benchmarks/training.py`` (half an hour) or ``--smoke`` (seconds); ``--sets``, ``--losses``, ``--lams`` and
+``--tols`` choose cells, and sets measured before are kept in the record. The process keeps to one core, so XLA, BLAS
+and the peers have one thread each, and times are processor times. A peer's time is its fastest over its grid of
+tolerances whose w has the gap, as our `gap` measures it: with the dual point that follows from w, shrunk to feasibility
+under L1. The two runs alternate, and medians are shown. The layout of the data and compilation are apart. Peers are not
+dependencies: `pip install liblinear-official scikit-learn celer skglm` beforehand; what is missing is named. a9a and
+golub are read below JAXBOUNDS_SHARED, and left out without.
 """
 
 import gzip
+import json
 import os
 import subprocess
 import sys
@@ -26,7 +27,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.sparse as sp
-from _record import finish, parser, table
+from _record import RESULTS, finish, parser, table
 from products import SIZES, power_law
 
 import jaxbounds as jb
@@ -273,6 +274,14 @@ def compilation(name: str) -> dict[str, float]:
     return {"cold": round(cold, 3), "cached": round(cached, 3)}
 
 
+def keep_other_sets(payload: dict) -> None:
+    """Add what the record holds of sets that this run left out."""
+    path = RESULTS / "training.json"
+    old = json.loads(path.read_text())["payload"] if path.exists() else {"sets": {}, "cells": []}
+    payload["cells"] += [cell for cell in old["cells"] if cell["set"] not in payload["sets"]]
+    payload["sets"] = {name: s for name, s in old["sets"].items() if name not in payload["sets"]} | payload["sets"]
+
+
 def main() -> None:
     """Measure, print and record."""
     arguments = parser(__doc__)
@@ -311,6 +320,8 @@ def main() -> None:
             lams = PATH if loss in ("lasso", "elastic_net") else options.lams
             for lam in lams:
                 payload["cells"] += cell(name, loss, lam, data, y, found, options.tols, options.repeats, largest)
+    if not options.smoke:
+        keep_other_sets(payload)
     finish("training", payload, options)
     print(report(payload))
 

@@ -24,7 +24,7 @@ from jaxbounds.solvers import (
     linear,
 )
 from jaxbounds.solvers.common import start_scores
-from jaxbounds.solvers.linear import column_scale, conjugate_gradients, sample_rows, sample_size, sampled
+from jaxbounds.solvers.linear import column_scale, conjugate_gradients, sample_rows, sample_size, sampled, solve_with
 from jaxbounds.status import Status
 
 pytestmark = pytest.mark.slow  # compiles many solvers
@@ -258,11 +258,10 @@ def test_sampled_hessian_as_preconditioner(monkeypatch, kind, intercept):
         rows, mask = task.rows(weights), jnp.ones(d, bool)
         apply = lambda p: (diagonal * p + rows.normal(weights, p), rows.matvec(p))  # noqa: E731
         some = sampled(rows, weights, diagonal, mask)
-        assert some is not None
         scale = diagonal + column_scale(matrix, weights, intercept)
         steps = [
             int(conjugate_gradients(apply, jnp.ones(d), precondition, 1e-2, 200)[2])
-            for precondition in (some, lambda r: r / scale)
+            for precondition in (solve_with(some), lambda r: r / scale)
         ]
     assert steps[0] <= 5 and 2 * steps[0] <= steps[1], steps
     assert Status(int(found.status)) == Status.CONVERGED

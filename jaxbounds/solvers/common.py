@@ -12,6 +12,7 @@ A solver is a frozen config with
 max_steps and hand the last state to ``finish``. Nothing here raises on numbers; the state carries a status.
 """
 
+import functools
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -25,10 +26,21 @@ from jaxbounds.interfaces import Loss, Penalty
 from jaxbounds.matrix import Matrix, one_way
 from jaxbounds.pytree import pytree, static
 from jaxbounds.solvers.curved import curved_products
-from jaxbounds.solvers.linear import Centred, Rows, centred, conjugate_gradients, factored, is_direct, sampled
+from jaxbounds.solvers.linear import (
+    Centred,
+    Rows,
+    centred,
+    conjugate_gradients,
+    factored,
+    is_direct,
+    sample_size,
+    sampled,
+    solve_with,
+)
 from jaxbounds.status import Status
 
 TINY = 1e-300  # a primal value below this counts as this
+_PACE = 0.25  # by which CG steps with an old factor must shrink the residual, or a new one is made
 SAFETY = 1e-13  # |v| <= (1 - SAFETY) kappa, so that v recomputed in another order of summation still fits
 
 
@@ -247,13 +259,13 @@ def second(penalty: Penalty, w: jax.Array) -> jax.Array:
 
 
 def newton_direction(
-    task: Task, smooth: Smooth, w, q, rhs, mask, scale, rtol, damping, max_cg, patience: Any = None
+    task: Task, smooth: Smooth, w, q, rhs, mask, scale, rtol, damping, max_cg, patience: Any = None, kept: Any = None
 ):
-    """(p, score change, CG steps): (psi'' + X^T diag(c f'') X + damping) p = rhs where masked, p = 0 elsewhere.
+    """(p, score change, CG steps, kept): (psi'' + X^T diag(c f'') X + damping) p = rhs where masked, p = 0 elsewhere.
 
-    The preconditioner is the Hessian of some rows if there are few columns, and diagonal otherwise, from the column
-    scale (d,). Small problems are factored instead. With a ``patience``, the Hessian is factored once that many CG
-    steps were not enough; then patience is all the steps say.
+    The preconditioner is the Hessian of some rows if there are few columns (the factor that was kept as long as it
+    does, or a new one), and diagonal otherwise, from the column scale (d,). Small problems are factored instead. With a
+    ``patience``, the Hessian is factored once that many CG steps were not enough; then patience is all the steps say.
     """
     weights = task.c * smooth.second(q, task.y)
     matrix = task.rows(weights)
@@ -266,26 +278,43 @@ def newton_direction(
         inside, part = times(p)
         return jnp.where(mask, diagonal * p + inside, 0.0), part
 
+    def scores(p, part):
+        return along(p, part) - shift(p)
+
     def solve(precondition, most):
-        p, part, steps = conjugate_gradients(apply, rhs, precondition, rtol, most)
-        return p, along(p, part) - shift(p), steps
+        p, part, steps, *_ = conjugate_gradients(apply, rhs, precondition, rtol, most)
+        return p, scores(p, part), steps
 
     def factor(most):
         return solve(factored(matrix, weights, diagonal, mask), most)
 
     def iterate(most):
-        precondition = sampled(matrix, weights, diagonal, mask)
-        if precondition is None:
+        fresh = functools.partial(sampled, matrix, weights, diagonal, mask)
+        if sample_size(task.matrix) is None:
             jacobi = diagonal + jnp.where(mask, jnp.sum(weights) / jnp.sum(task.c) * scale, 0.0)
-            precondition = lambda r: r / jacobi  # noqa: E731
-        return solve(precondition, most)
+            return *solve(lambda r: r / jacobi, most), None
+        if kept is None:
+            return *solve(solve_with(fresh()), most), None
+        # a factor takes as long as several products
+        p, part, first, r, done = conjugate_gradients(apply, rhs, solve_with(kept), rtol, most, pace=_PACE)
+
+        def renewed():
+            new = fresh()
+            start = p, part, r
+            p_, part_, steps, *_ = conjugate_gradients(apply, rhs, solve_with(new), rtol, most - first, start)
+            return p_, part_, first + steps, new
+
+        p, part, steps, new = lax.cond(done | (first >= most), lambda: (p, part, first, kept), renewed)
+        return p, scores(p, part), steps, new
 
     if patience is not None:
-        p, ds, steps = iterate(patience)
+        p, ds, steps, kept = iterate(patience)
         enough = steps < patience
         p, ds = lax.cond(enough, lambda: (p, ds), lambda: factor(max_cg)[:2])
+    elif is_direct(task.matrix):
+        p, ds, steps = factor(max_cg)
     else:
-        p, ds, steps = factor(max_cg) if is_direct(task.matrix) else iterate(max_cg)
+        p, ds, steps, kept = iterate(max_cg)
     fine = jnp.all(jnp.isfinite(p)) & (jnp.sum(p * rhs) > 0)
 
     def steepest():
@@ -293,7 +322,7 @@ def newton_direction(
         return down, matrix.matvec(down)
 
     p, ds = lax.cond(fine, lambda: (p, ds), steepest)
-    return p, ds, steps
+    return p, ds, steps, kept
 
 
 def line_search(task: Task, smooth: Smooth, w, s, p, ds, primal, accuracy=0.3, steps=50):

@@ -156,7 +156,7 @@ class DualCoordinate(Solver):
         if task.penalty.smooth:
             v = task.v(smooth.dual(task.q(path.s), task.y))
             damping = path.metric * (1e-3 / state.gamma) * jnp.minimum(best.relative_gap(), 1.0)
-            w, s, _, steps = newton_step(
+            w, s, _, steps, _ = newton_step(
                 task, smooth, path.w, path.s, v, path.metric, rtol, best.primal, self.max_cg, damping=damping
             )
             path = replace(path, w=w, s=s)

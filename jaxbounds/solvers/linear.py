@@ -1,6 +1,6 @@
 """Linear algebra of the solvers: Gram matrices, factored Hessians, conjugate gradients, and centred rows."""
 
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -123,19 +123,26 @@ def _in_blocks(length: int, side: int) -> tuple[int, int]:
     return -(-length // width), width
 
 
+def solve_with(L: jax.Array):
+    """b -> p with L L^T p = b."""
+    return lambda b: jax.scipy.linalg.cho_solve((L, True), b)
+
+
+def _column_factor(matrix: Rows, weights: jax.Array, diagonal: jax.Array, mask: jax.Array) -> jax.Array:
+    inside = mask[:, None] & mask[None, :]
+    return jnp.linalg.cholesky(jnp.where(inside, weighted_gram(matrix, weights, 0), 0.0) + jnp.diag(diagonal))
+
+
 def factored(matrix: Rows, weights: jax.Array, diagonal: jax.Array, mask: jax.Array):
     """b -> p with (diag(diagonal) + M X^T diag(weights) X M) p = b, M = diag(mask), by Cholesky."""
     n, d = matrix.shape
-    solve = lambda L, b: jax.scipy.linalg.cho_solve((L, True), b)  # noqa: E731
     if d <= n:
-        inside = mask[:, None] & mask[None, :]
-        L = jnp.linalg.cholesky(jnp.where(inside, weighted_gram(matrix, weights, 0), 0.0) + jnp.diag(diagonal))
-        return lambda b: solve(L, b)
+        return solve_with(_column_factor(matrix, weights, diagonal, mask))
     root, scale = jnp.sqrt(weights), jnp.where(mask, 1.0 / diagonal, 0.0)
     L = jnp.linalg.cholesky(root[:, None] * weighted_gram(matrix, scale, 1) * root[None, :] + jnp.eye(n))
 
     def apply(b):
-        inner = root * solve(L, root * matrix.matvec(scale * b))
+        inner = root * solve_with(L)(root * matrix.matvec(scale * b))
         return b / diagonal - scale * matrix.rmatvec(inner)
 
     return apply
@@ -179,20 +186,20 @@ def sample_rows(matrix: Matrix, weights: jax.Array, most: int) -> tuple[Dense, j
     return Dense(zero.at[slot, column].add(value, mode="promise_in_bounds")), chosen
 
 
-def sampled(matrix: Rows, weights: jax.Array, diagonal: jax.Array, mask: jax.Array):
-    """`factored` with some of the rows in place of all, or None."""
+def sampled(matrix: Rows, weights: jax.Array, diagonal: jax.Array, mask: jax.Array) -> jax.Array:
+    """The Cholesky factor of the Hessian with some of the rows in place of all, where `sample_size` is not None."""
     whole = matrix.matrix if isinstance(matrix, Centred) else matrix
     most = sample_size(whole)
-    if most is None:
-        return None
+    assert most is not None
     rows, chosen = sample_rows(whole, weights, most)
-    return factored(Centred(rows, matrix.centre) if isinstance(matrix, Centred) else rows, chosen, diagonal, mask)
+    return _column_factor(Centred(rows, matrix.centre) if isinstance(matrix, Centred) else rows, chosen, diagonal, mask)
 
 
-def conjugate_gradients(apply, b, precondition, rtol, max_steps):
-    """Preconditioned CG for A p = b until ||r|| <= rtol ||b|| in the preconditioner's norm: (p, B p, steps).
+def conjugate_gradients(apply, b, precondition, rtol, max_steps, start: Any = None, pace: float = 1.0):
+    """Preconditioned CG for A p = b until ||r|| <= rtol ||b|| in the preconditioner's norm: (p, B p, steps, r, done).
 
-    ``apply(p)`` returns (A p, B p); B is any linear map that comes free with A.
+    ``apply(p)`` returns (A p, B p); B is any linear map that comes free with A. It begins at ``start``, a former
+    (p, B p, r), and gives up where ||r|| does not shrink by the pace at every step but the first.
     """
 
     def body(state):
@@ -206,13 +213,22 @@ def conjugate_gradients(apply, b, precondition, rtol, max_steps):
         # no positive curvature left, or not a number: stop
         return p, along, r, z + (new / rz) * direction, jnp.where((a > 0) & (new > 0), new, 0.0), k + 1
 
+    def going(state):
+        enough = state[4] <= limit
+        if pace < 1.0:
+            enough = enough | (state[4] > whole * pace ** (2.0 * (state[5].astype(jnp.float64) - 1.0)))
+        return ~enough & (state[5] < max_steps)
+
     z = precondition(b)
-    rz = jnp.sum(b * z)
-    limit = rtol * rtol * rz
-    along = jnp.zeros(jax.eval_shape(apply, b)[1].shape, jnp.float64)
-    first = (jnp.zeros_like(b), along, b, z, rz, jnp.zeros((), jnp.int32))
-    state = lax.while_loop(lambda state: (state[4] > limit) & (state[5] < max_steps), body, first)
-    return state[0], state[1], state[5]
+    whole = jnp.sum(b * z)
+    limit, rz = rtol * rtol * whole, whole
+    if start is None:
+        start = jnp.zeros_like(b), jnp.zeros(jax.eval_shape(apply, b)[1].shape, jnp.float64), b
+    else:
+        z = precondition(start[2])
+        rz = jnp.sum(start[2] * z)
+    p, along, r, _, rz, steps = lax.while_loop(going, body, (*start, z, rz, jnp.zeros((), jnp.int32)))
+    return p, along, steps, r, rz <= limit
 
 
 def break_even(matrix: Matrix) -> int | None:

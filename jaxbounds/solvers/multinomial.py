@@ -109,7 +109,7 @@ def minimise(problem: Objective, w0, tol, max_steps):
     def step(state: State) -> State:
         rtol = jnp.clip(jnp.sqrt(state.gap / jnp.maximum(jnp.abs(state.primal), TINY)), 1e-10, 0.1)
         times = problem.curvature(state.s)
-        move, ds, _ = conjugate_gradients(times, -state.g, lambda r: r / scale, rtol, _CG_STEPS)
+        move, ds, *_ = conjugate_gradients(times, -state.g, lambda r: r / scale, rtol, _CG_STEPS)
         slope, noise = jnp.sum(state.g * move), 1e-14 * jnp.abs(state.primal)
 
         def too_far(t):

@@ -22,7 +22,7 @@ from jaxbounds.solvers.common import (
     start_scores,
 )
 from jaxbounds.solvers.implicit import finish
-from jaxbounds.solvers.linear import break_even, column_scale, sample_size
+from jaxbounds.solvers.linear import break_even, column_scale, is_direct, sample_size
 
 _BLUR, _ROUGH = 1e-2, 0.3  # relative gap down to which curvature is averaged, and how accurate directions are there
 
@@ -37,6 +37,7 @@ class _State:
     patience: Any  # CG steps before the Hessian is factored: 0 once they did not do; None: the size decides
     reach: jax.Array  # mean move of the scores in the last step
     leaves: jax.Array  # whether the start is on straight pieces of the loss that the first step will leave
+    kept: Any  # Cholesky factor of a former Hessian of some rows, None where these do not precondition
 
 
 @pytree
@@ -86,16 +87,16 @@ def forcing(progress: Progress, tol) -> jax.Array:
 
 def newton_step(
     task: Task, smooth: Smooth, w, s, v, scale, rtol, primal, max_cg, damping: Any = 0.0, patience=None,
-    curved: Any = None,
+    curved: Any = None, kept: Any = None,
 ):  # fmt: skip
-    """One Newton step with line search: (w, s, whether it moved, CG steps); `curved` has another second derivative."""
+    """One Newton step with line search: (w, s, whether it moved, CG steps, kept); `curved` has another f''."""
     q = task.q(s)
     rhs = v - task.penalty.subgradient(w)[0]
-    p, ds, steps = newton_direction(
-        task, curved or smooth, w, q, rhs, jnp.ones(w.shape, bool), scale, rtol, damping, max_cg, patience
+    p, ds, steps, kept = newton_direction(
+        task, curved or smooth, w, q, rhs, jnp.ones(w.shape, bool), scale, rtol, damping, max_cg, patience, kept
     )
     t = line_search(task, smooth, w, s, p, ds, primal)
-    return w + t * p, task.balanced(s + t * ds), t > 0, steps
+    return w + t * p, task.balanced(s + t * ds), t > 0, steps, kept
 
 
 @pytree
@@ -134,8 +135,10 @@ class NewtonCG(Solver):
         point, v = primal_point(task, w0, s)
         scale, patience = column_scale(task.matrix, task.c, task.intercept), break_even(task.matrix)
         patience = None if patience is None else jnp.full((), min(patience, self.max_cg), jnp.int32)
-        reach = jnp.zeros((), jnp.float64)
-        return _State(Progress.start(*point), w0, s, v, scale, patience, reach, _leaves(task, w0, s, v))
+        reach, kept = jnp.zeros((), jnp.float64), None
+        if sample_size(task.matrix) is not None and not is_direct(task.matrix):
+            kept = jnp.diag(jnp.sqrt(second(task.penalty, w0) + task.loss.smoothness * scale))
+        return _State(Progress.start(*point), w0, s, v, scale, patience, reach, _leaves(task, w0, s, v), kept)
 
     def step(self, task: Task, state: _State, tol) -> _State:
         """One Newton step."""
@@ -153,15 +156,15 @@ class NewtonCG(Solver):
             rtol = forcing(best, tol)
         if averaged:
             rtol = jnp.where(relative > _BLUR, _ROUGH, rtol)
-        w, s, moved, steps = newton_step(
+        w, s, moved, steps, kept = newton_step(
             task, task.loss, state.w, state.s, state.v, state.scale, rtol, best.primal, self.max_cg,
-            patience=state.patience, curved=curved,
+            patience=state.patience, curved=curved, kept=state.kept,
         )  # fmt: skip
         point, v = primal_point(task, w, s)
         best, patience = best.update(*point, moved), state.patience
         if patience is not None:
             patience = jnp.where((steps < patience) & (best.waited < 3), patience, 0).astype(jnp.int32)
-        return _State(best, w, s, v, state.scale, patience, jnp.mean(jnp.abs(s - state.s)), state.leaves)
+        return _State(best, w, s, v, state.scale, patience, jnp.mean(jnp.abs(s - state.s)), state.leaves, kept)
 
     def finish(self, task: Task, state: _State, tol) -> Solution:
         """The result of a state."""

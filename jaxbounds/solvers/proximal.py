@@ -115,7 +115,7 @@ def composite_step(task: Task, smooth: Smooth, path: Path, rtol, gap, primal, ma
     rhs = jnp.where(mask, task.v(smooth.dual(q, task.y)) - penalty.subgradient(w)[0], 0.0)
     relative = jnp.minimum(gap / jnp.maximum(jnp.abs(primal), TINY), 1.0)
     damping = path.metric * path.lipschitz * jnp.maximum(1e-3 * jnp.minimum(relative, 1.0), 1e-14)
-    p, ds, steps = newton_direction(task, smooth, w, q, rhs, mask, path.metric, rtol, damping, max_cg)
+    p, ds, steps, _ = newton_direction(task, smooth, w, q, rhs, mask, path.metric, rtol, damping, max_cg)
     crossing = kinked & (w * (w + p) < 0)
     full = jnp.where(crossing, 0.0, w + p)
     s_full = task.balanced(lax.cond(jnp.any(crossing), lambda: task.matrix.matvec(full), lambda: s + ds))
