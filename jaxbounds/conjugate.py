@@ -21,7 +21,7 @@ _TERMS = 20  # z^2 <= 1/9, and 9^-20 is far below the unit roundoff
 NOISE = 16 * U  # relative error granted to a user's function and its derivative
 _FAR, _EDGES = 1e300, (1.0, 1e3, 1e9, 1e30, 1e100)  # where a solution is looked for, and what is tried first
 _REACHES = 1 << 6, 1 << 20, 1 << 40  # floats
-_MOST = (1 << 63) - 1
+_STEPS = 256  # more than bisection takes
 
 
 def parameter(name: str, value, *, above: float | None = 0.0, at_least: float | None = None, max_ndim: int = 0):
@@ -225,12 +225,12 @@ def _neighbours(fn, goal, a, b, probes):
     last, probes = len(probes) - 1, xp.stack(probes)
     unknown = xp.full_like(goal, xp.nan)
 
-    def width(a, b):
-        return xp.where(b - a < 0, _MOST, b - a)  # the difference may overflow
+    def open_(a, b):
+        return b > a + 1  # b - a may overflow
 
     def step(state):
         k, a, b, at_a, at_b, before, bisect = state
-        wide, even = width(a, b), k % 2 == 0
+        wide, even = (b >> 1) - (a >> 1), k % 2 == 0
         bisect = xp.where(even, (wide > before >> 3) & (k % 8 != 0), bisect)
         x_a, x_b, from_a = _from_ordinal(a), _from_ordinal(b), goal - at_a < at_b - goal
         rise = xp.where(at_b > at_a, at_b - at_a, xp.nan)
@@ -244,12 +244,12 @@ def _neighbours(fn, goal, a, b, probes):
         x = _from_ordinal(at)
         value = fn(x)
         below = xp.where(xp.isnan(value) | (value == goal), x < 0, value < goal)
-        low, high = below & (wide > 1), ~below & (wide > 1)
+        low, high = below & open_(a, b), ~below & open_(a, b)
         return (k + 1, xp.where(low, at, a), xp.where(high, at, b), xp.where(low, value, at_a),
                 xp.where(high, value, at_b), xp.where(even, wide, before), bisect)  # fmt: skip
 
     first = (xp.zeros((), xp.int32), a, b, unknown, unknown, xp.zeros_like(a), xp.zeros_like(a, bool))
-    return while_loop(lambda state: xp.any(width(state[1], state[2]) > 1), step, first)[1:3]
+    return while_loop(lambda state: xp.any(open_(state[1], state[2])) & (state[0] < _STEPS), step, first)[1:3]
 
 
 def newton_root(fn, slope, lo, hi, x, steps: int = 16):
