@@ -220,10 +220,11 @@ def _neighbours(fn, goal, a, b, probes):
     """The neighbouring floats, as ordinals, in [a, b] between which a non-decreasing fn passes the goal.
 
     After the probes, as far as they are inside, secant steps in pairs, the second twice as long, so that both ends come
-    near; after a pair that has not cut the bracket to an eighth, up to three pairs of bisections of the ordinals.
+    near; after a pair that has not cut the bracket to an eighth, up to three pairs of bisections of the ordinals. As
+    long as an end is far out, where fn may be wrong, nothing but the probes and what is next to the ends is tried.
     """
     last, probes = len(probes) - 1, xp.stack(probes)
-    unknown = xp.full_like(goal, xp.nan)
+    unknown, far = xp.full_like(goal, xp.nan), _ordinal(xp.full_like(goal, _FAR))
 
     def open_(a, b):
         return b > a + 1  # b - a may overflow
@@ -240,7 +241,8 @@ def _neighbours(fn, goal, a, b, probes):
         at = xp.clip(_ordinal(xp.where(usable, secant, 0.0)), a + 1, b - 1)
         at = xp.where(usable, at, (a >> 1) + (b >> 1) + (a & b & 1))
         probe = probes[xp.minimum(k, last)]
-        at = xp.where((k <= last) & (probe > a) & (probe < b), probe, at)
+        inside, out = (probe > a) & (probe < b), (a <= -far) | (b >= far)
+        at = xp.where((k <= last) & (inside | out), xp.clip(probe, a + 1, b - 1), at)
         x = _from_ordinal(at)
         value = fn(x)
         below = xp.where(xp.isnan(value) | (value == goal), x < 0, value < goal)
