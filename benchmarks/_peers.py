@@ -142,7 +142,7 @@ def _scikit(loss: str, sparse: bool) -> list[Peer]:
 
     def net(n, lam, l1, tol):
         return linear_model.ElasticNet(
-            lam + l1, l1_ratio=l1 / (lam + l1), fit_intercept=False, tol=tol, max_iter=5000, selection="cyclic"
+            lam + l1, l1_ratio=l1 / (lam + l1), fit_intercept=False, tol=tol, max_iter=100_000, selection="cyclic"
         )
 
     if loss == "logistic":
@@ -176,7 +176,7 @@ def _coordinates(package: str, loss: str) -> Peer:
     found = importlib.import_module(package)
 
     def solve(data, lam, l1, tol):
-        settings = {"fit_intercept": False, "tol": tol, "max_iter": 100, "max_epochs": 2000}
+        settings = {"fit_intercept": False, "tol": tol, "max_iter": 1000, "max_epochs": 100_000}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             if loss == "lasso":

@@ -1,7 +1,7 @@
 """Time of a fit to relative gaps of 1e-6 and 1e-10, next to the specialised solvers of other packages.
 
 Run ``python benchmarks/training.py`` (half an hour) or ``--smoke`` (seconds); ``--sets``, ``--losses``, ``--lams`` and
-``--tols`` choose cells, and sets measured before are kept in the record. The process keeps to one core, so XLA, BLAS
+``--tols`` choose cells, and those measured before are kept in the record. The process keeps to one core, so XLA, BLAS
 and the peers have one thread each, and times are processor times. A peer's time is its fastest over its grid of
 tolerances whose w has the gap, as our `gap` measures it: with the dual point that follows from w, shrunk to feasibility
 under L1. The two runs alternate, and medians are shown. The layout of the data and compilation are apart. Peers are not
@@ -253,7 +253,8 @@ Processor time on one thread each, medians of {payload["repeats"]} alternating r
 time is its fastest over a grid of tolerances whose w has the gap, as our `gap` measures it; - where none got there in \
 {SLOW:g} times our time. Ours is the default solver alone; "bounds" below is what `fit` adds for the memory of the \
 bounds. For the lasso and the elastic net the columns are l1 over its largest useful value (lam is as large as l1). \
-Not installed: {", ".join(payload["missing"]) or "none"}. Ours did not reach the gap in {len(missed)} of \
+Not installed: {", ".join(payload["missing"]) or "none"}. Cells that the last run left out are those of earlier ones. \
+Ours did not reach the gap in {len(missed)} of \
 {len(cells)} cells. The best peer: {counts}.
 
 {table(["loss", "ahead", "lam >= 1e-3: mean ratio", "worst", "lam < 1e-3: mean ratio", "worst"], _summary(cells))}
@@ -291,14 +292,18 @@ def compilation(name: str) -> dict[str, float]:
     return {"cold": round(cold, 3), "cached": round(cached, 3)}
 
 
-def with_other_sets(payload: dict, options: Any) -> dict:
-    """The payload, and what the record holds of sets that it lacks."""
+def with_earlier(payload: dict, options: Any) -> dict:
+    """The payload, and the cells of the record that it lacks."""
     path = RESULTS / "training.json"
     if options.smoke or not path.exists():
         return payload
     old = json.loads(path.read_text())["payload"]
-    cells = [cell for cell in old["cells"] if cell["set"] not in payload["sets"]]
-    return payload | {"cells": payload["cells"] + cells, "sets": old["sets"] | payload["sets"]}
+    key = lambda cell: tuple(cell[k] for k in ("set", "loss", "lam", "tol"))  # noqa: E731
+    cells = {key(cell): cell for cell in [*old["cells"], *payload["cells"]]}
+    sets = old["sets"] | payload["sets"]
+    for name in old["sets"].keys() & payload["sets"].keys():
+        sets[name] = sets[name] | {"prepare": old["sets"][name]["prepare"] | payload["sets"][name]["prepare"]}
+    return payload | {"cells": list(cells.values()), "sets": sets}
 
 
 def main() -> None:
@@ -339,7 +344,7 @@ def main() -> None:
             lams = PATH if loss in ("lasso", "elastic_net") else options.lams
             for lam in lams:
                 payload["cells"] += cell(name, loss, lam, data, y, found, options.tols, options.repeats, largest)
-        finish("training", with_other_sets(payload, options), options)
+        finish("training", with_earlier(payload, options), options)
     print(report(payload))
 
 

@@ -33,6 +33,7 @@ from jaxbounds.solvers.linear import (
     conjugate_gradients,
     factored,
     is_direct,
+    renewed_gradients,
     sample_size,
     sampled,
     solve_with,
@@ -40,7 +41,6 @@ from jaxbounds.solvers.linear import (
 from jaxbounds.status import Status
 
 TINY = 1e-300  # a primal value below this counts as this
-_PACE = 0.25  # by which CG steps with an old factor must shrink the residual, or a new one is made
 SAFETY = 1e-13  # |v| <= (1 - SAFETY) kappa, so that v recomputed in another order of summation still fits
 
 
@@ -289,22 +289,13 @@ def newton_direction(
         return solve(factored(matrix, weights, diagonal, mask), most)
 
     def iterate(most):
-        fresh = functools.partial(sampled, matrix, weights, diagonal, mask)
         if sample_size(task.matrix) is None:
             jacobi = diagonal + jnp.where(mask, jnp.sum(weights) / jnp.sum(task.c) * scale, 0.0)
             return *solve(lambda r: r / jacobi, most), None
+        fresh = functools.partial(sampled, matrix, weights, diagonal, mask)
         if kept is None:
             return *solve(solve_with(fresh()), most), None
-        # a factor takes as long as several products
-        p, part, first, r, done = conjugate_gradients(apply, rhs, solve_with(kept), rtol, most, pace=_PACE)
-
-        def renewed():
-            new = fresh()
-            start = p, part, r
-            p_, part_, steps, *_ = conjugate_gradients(apply, rhs, solve_with(new), rtol, most - first, start)
-            return p_, part_, first + steps, new
-
-        p, part, steps, new = lax.cond(done | (first >= most), lambda: (p, part, first, kept), renewed)
+        p, part, steps, new = renewed_gradients(apply, rhs, kept, fresh, rtol, most)
         return p, scores(p, part), steps, new
 
     if patience is not None:

@@ -16,6 +16,7 @@ _SMALL_WORK = 1e6  # n d min(n, d) up to which CG is never clearly faster than f
 _FACTORED_SIDE = 2048  # NewtonCG tries CG before factoring Hessians up to this side: CG is up to 8 times faster
 _BLOCK_ENTRIES = 1 << 18  # entries of the data in one step of a Gram matrix
 _SAMPLED = 16  # rows a column in a sampled Hessian
+_PACE = 0.25  # CG with an old factor must shrink the residual to this part a step: a new one takes some products
 DENSE_ENTRIES = 1 << 23  # sparse data up to this many dense entries may be factored too
 
 
@@ -199,7 +200,7 @@ def conjugate_gradients(apply, b, precondition, rtol, max_steps, start: Any = No
     """Preconditioned CG for A p = b until ||r|| <= rtol ||b|| in the preconditioner's norm: (p, B p, steps, r, done).
 
     ``apply(p)`` returns (A p, B p); B is any linear map that comes free with A. It begins at ``start``, a former
-    (p, B p, r), and gives up where ||r|| does not shrink by the pace at every step but the first.
+    (p, B p, r), and gives up where ||r|| does not shrink to that part, the pace, at every step but the first.
     """
 
     def body(state):
@@ -229,6 +230,18 @@ def conjugate_gradients(apply, b, precondition, rtol, max_steps, start: Any = No
         rz = jnp.sum(start[2] * z)
     p, along, r, _, rz, steps = lax.while_loop(going, body, (*start, z, rz, jnp.zeros((), jnp.int32)))
     return p, along, steps, r, rz <= limit
+
+
+def renewed_gradients(apply, b, factor, fresh, rtol, max_steps):
+    """CG with a Cholesky factor as long as it shrinks ||r|| well, then with a fresh one: (p, B p, steps, factor)."""
+    p, along, first, r, done = conjugate_gradients(apply, b, solve_with(factor), rtol, max_steps, pace=_PACE)
+
+    def renew():
+        new = fresh()
+        end = conjugate_gradients(apply, b, solve_with(new), rtol, max_steps - first, start=(p, along, r))
+        return end[0], end[1], first + end[2], new
+
+    return lax.cond(done | (first >= max_steps), lambda: (p, along, first, factor), renew)
 
 
 def break_even(matrix: Matrix) -> int | None:
