@@ -22,6 +22,8 @@ NOISE = 16 * U  # relative error granted to a user's function and its derivative
 _FAR, _EDGES = 1e300, (1.0, 1e3, 1e9, 1e30, 1e100)  # where a solution is looked for, and what is tried first
 _REACHES = 1 << 6, 1 << 20, 1 << 40  # floats
 _STEPS = 256  # more than bisection takes
+_APART = 1 << 52  # pairs of floats between numbers that differ by a factor of 4
+_TINY = 2.3e-308  # a normal number; smaller ones may be flushed to 0
 
 
 def parameter(name: str, value, *, above: float | None = 0.0, at_least: float | None = None, max_ndim: int = 0):
@@ -186,38 +188,43 @@ def bracket(fn, target):
     safe[1] (for hi) is False. Where `found` is False no finite float attains the target, and lo, hi are meaningless.
 
     The search is over the floats themselves, so no scale has to be guessed; it goes far out only as needed, because
-    functions overflow in their own ways there. A NaN of fn counts as overshooting (away from 0), and so does the target
-    itself: of several solutions that nearest to 0 is found. The result carries no gradient.
+    functions overflow in their own ways there. A NaN of fn counts as overshooting (away from 0), and so do a value that
+    contradicts those on both sides and the target itself: of several solutions that nearest to 0 is found. An infinite
+    value is an overflow, and no end is safe by it. The result carries no gradient.
     """
     target = stop_gradient(target)
     slack = NOISE * xp.abs(target)
-    a = _ordinal(xp.full_like(target, -_FAR))
-    far = xp.where(xp.isfinite(target), -a, a + 1)  # no solution to look for where it is not
+    first = _ordinal(xp.full_like(target, -_FAR))
+    far = xp.where(xp.isfinite(target), -first, first + 1)  # no solution to look for where it is not
 
     def evaluate(x):
         return stop_gradient(fn(x))
 
     edges = [_ordinal(xp.full_like(target, sign * edge)) for edge in _EDGES for sign in (1, -1)]
-    kinks = [xp.full_like(a, n) for n in (0, 1, -1)]  # most kinks are at 0
-    a, b = _neighbours(evaluate, target - slack, a, far, [*edges[:2], *kinks, *edges[2:], far - 1, a + 1])
-    near = [b + reach for reach in _REACHES]  # the second solution mostly is next to the first
-    second_a, second_b = _neighbours(evaluate, target + slack, a, far, [*near, *edges[::2], far - 1])
-    lo, second_hi, second_lo, hi = (_from_ordinal(n) for n in (a, b, second_a, second_b))
+    kinks = [xp.full_like(first, n) for n in (0, 1, -1)]  # most kinks are at 0
+    a, b, at_a = _neighbours(evaluate, target - slack, first, far, [*edges[:2], *kinks, *edges[2:], far - 1, first + 1])
+    below = xp.isfinite(at_a)  # else nothing was seen below the goal, and a, b are where fn overflows
+    near = [xp.where(below, b + reach, 0) for reach in _REACHES]  # the second solution mostly is next to the first
+    start = xp.where(below, a, first)
+    second_a, second_b, _ = _neighbours(evaluate, target + slack, start, far, [*near, *edges, far - 1, first + 1])
+    # compiled programs take denormal numbers for 0
+    lo, second_lo = (xp.where(xp.abs(x) <= _TINY, -_TINY, x) for x in map(_from_ordinal, (a, second_a)))
+    hi, second_hi = (xp.where(xp.abs(x) <= _TINY, _TINY, x) for x in map(_from_ordinal, (second_b, b)))
 
     def choose(first, second, beyond, attains):
         at_first, at_second = evaluate(first), evaluate(second)
-        safe = beyond(at_first) & (xp.abs(first) < _FAR)
+        safe = beyond(at_first) & xp.isfinite(at_first) & (xp.abs(first) < _FAR)
         return xp.where(safe, first, second), safe, attains(at_second) & xp.isfinite(at_second)
 
     # the same point may give another rounding here than in the loop
     lo, safe_lo, near_lo = choose(lo, second_lo, lambda f: f <= target - slack / 2, lambda f: f <= target + slack)
     hi, safe_hi, near_hi = choose(hi, second_hi, lambda f: f >= target + slack / 2, lambda f: f >= target - slack)
     found = (safe_lo | near_lo) & (safe_hi | near_hi)
-    return stop_gradient((lo, hi, found, (safe_lo, safe_hi)))
+    return stop_gradient((xp.minimum(lo, hi), xp.maximum(lo, hi), found, (safe_lo, safe_hi)))
 
 
 def _neighbours(fn, goal, a, b, probes):
-    """The neighbouring floats, as ordinals, in [a, b] between which a non-decreasing fn passes the goal.
+    """(a, b, fn(a)): the neighbouring floats, as ordinals, between which a non-decreasing fn passes the goal.
 
     After the probes, as far as they are inside, secant steps in pairs, the second twice as long, so that both ends come
     near; after a pair that has not cut the bracket to an eighth, up to three pairs of bisections of the ordinals. As
@@ -245,13 +252,15 @@ def _neighbours(fn, goal, a, b, probes):
         at = xp.where((k <= last) & (inside | out), xp.clip(probe, a + 1, b - 1), at)
         x = _from_ordinal(at)
         value = fn(x)
+        fallen = (value > at_b + 2 * NOISE * xp.abs(at_b)) | (value < at_a - 2 * NOISE * xp.abs(at_a))
+        value = xp.where(fallen & (wide > _APART), xp.nan, value)  # closer ends may differ by roundings alone
         below = xp.where(xp.isnan(value) | (value == goal), x < 0, value < goal)
         low, high = below & open_(a, b), ~below & open_(a, b)
         return (k + 1, xp.where(low, at, a), xp.where(high, at, b), xp.where(low, value, at_a),
                 xp.where(high, value, at_b), xp.where(even, wide, before), bisect)  # fmt: skip
 
     first = (xp.zeros((), xp.int32), a, b, unknown, unknown, xp.zeros_like(a), xp.zeros_like(a, bool))
-    return while_loop(lambda state: xp.any(open_(state[1], state[2])) & (state[0] < _STEPS), step, first)[1:3]
+    return while_loop(lambda state: xp.any(open_(state[1], state[2])) & (state[0] < _STEPS), step, first)[1:4]
 
 
 def newton_root(fn, slope, lo, hi, x, steps: int = 16):

@@ -6,6 +6,7 @@ import mpmath
 import numpy as np
 import pytest
 
+import jaxbounds as jb
 from jaxbounds.conjugate import NOISE, bracket
 
 SOLVED = {  # a function and its exact inverse
@@ -58,6 +59,46 @@ def test_functions_that_overflow_far_out_are_not_looked_at_there():
     assert found.all()
     np.testing.assert_allclose(lo, target / np.cbrt(1.0 - np.abs(target) ** 3), rtol=1e-11)
     np.testing.assert_allclose(hi, lo, rtol=1e-11)
+
+
+U = 2.0**-53
+OVERFLOWS = {  # computed values fall back to 0 or go to infinity where the true ones go on; targets, solutions
+    "1e154": (lambda x: x / np.sqrt(1.0 + x * x), [-1 + 8 * U, 1 - 8 * U, -0.6], [-2.37e7, 2.37e7, -0.75]),
+    "355": (lambda x: np.sinh(x) / np.sqrt(1.0 + np.sinh(x) ** 2), [-1 + 8 * U], [-17.37]),
+    "1e274": (lambda x: x / np.sqrt(1.0 + (x / 1e120) ** 2), [-1e119, 1e119], [-1.00503782e119, 1.00503782e119]),
+    "1e77": (lambda x: x**3 / np.sqrt(1.0 + x**4), [1e50, -1e50], [1e50, -1e50]),
+    "710": (lambda x: np.log1p(np.exp(x)), [750.0, 700.0], [750.0, 700.0]),
+}
+
+
+@pytest.mark.parametrize("name", OVERFLOWS)
+def test_no_end_is_safe_by_a_value_that_overflowed(name):
+    fn, target, exact = OVERFLOWS[name]
+    with np.errstate(all="ignore"):
+        lo, hi, found, (safe_lo, safe_hi) = bracket(fn, np.array(target))
+    exact = np.array(exact)
+    slack = 1e-8 * np.abs(exact)  # of the solutions above
+    assert np.where(safe_lo, lo <= exact + slack, True).all() and np.where(safe_hi, hi >= exact - slack, True).all()
+    np.testing.assert_array_equal(found, exact != 750.0)
+
+
+def test_the_interval_of_a_users_penalty_that_overflows():
+    penalty = jb.penalties.from_function(pseudo_huber)
+    lo, hi = penalty.conjugate_interval(np.array([-0.5, -1.0]), np.array([-1 + 8 * U, -1 + 8 * U]))
+    assert (hi >= -2.3727e7).all() and lo[0] <= -0.5773502 and lo[1] <= -2.3726e7
+
+
+def pseudo_huber(w):
+    return jnp.sqrt(1.0 + w * w) - 1.0
+
+
+def test_a_constant_and_a_kink_at_0():
+    lo, hi, _, _ = bracket(np.ones_like, np.array([1.0]))
+    assert lo <= hi  # every x is a solution
+    with jax.enable_x64(True):  # which takes denormal numbers for 0
+        found = jax.jit(lambda t: bracket(lambda x: jnp.sign(x) + x, t))(jnp.array([0.0, 0.5, -0.5]))
+    lo, hi, found, _ = jax.tree.map(np.asarray, found)
+    assert found.all() and (lo <= 0.0).all() and (hi >= 0.0).all() and (hi - lo < 1e-300).all()
 
 
 def test_numpy_and_jax_agree():
