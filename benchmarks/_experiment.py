@@ -47,11 +47,17 @@ def read_vw(path):
     return sp.csr_array((values, columns, starts), shape=(len(labels), max(columns) + 1)), np.asarray(labels)
 
 
+def read_npz(path):
+    """A sparse matrix as scipy saves it, NAME.npz, with its labels in NAME.labels.npy."""
+    return sp.csr_array(sp.load_npz(path)), np.load(Path(path).with_suffix(".labels.npy"))
+
+
 def read_file(path, kind: str = "auto"):
-    """A LIBSVM or VW file with two labels; the larger one is +1."""
+    """A LIBSVM, VW or .npz file with two labels; the larger one is +1."""
     if kind == "auto":
-        kind = "vw" if ".vw" in Path(path).suffixes else "libsvm"
-    X, y = read_vw(path) if kind == "vw" else jb.load_svmlight(path)
+        suffixes = Path(path).suffixes
+        kind = "vw" if ".vw" in suffixes else "npz" if suffixes[-1:] == [".npz"] else "libsvm"
+    X, y = {"vw": read_vw, "npz": read_npz, "libsvm": jb.load_svmlight}[kind](path)
     labels = np.unique(y)
     if labels.size != 2:
         raise SystemExit(f"{Path(path).name} has {labels.size} labels; the experiment needs two")

@@ -3,9 +3,11 @@
     python benchmarks/amortised.py --set digits --data a9a.gz rcv1_small.vw.gz    (some minutes)
 
 The data, changes and problem are those of paper.py; one seed, `Cached`, the distance of every change. Data in LIBSVM's
-format (.vw: Vowpal Wabbit's), plain or .gz; `--smoke` takes seconds.
+format (.vw: Vowpal Wabbit's), plain or .gz, or .npz with labels beside it; sets measured before are kept in the record.
+`--smoke` takes seconds.
 """
 
+import json
 import warnings
 from pathlib import Path
 
@@ -24,7 +26,7 @@ from _experiment import (
     read_file,
     unit_rows,
 )
-from _record import best, finish, parser, record, table
+from _record import RESULTS, best, finish, parser, record, table
 from paper import COLUMNS, PUBLISHED, number
 
 import jaxbounds as jb
@@ -157,6 +159,15 @@ def _published(cell: dict) -> list[float]:
     return [float(found[at]) for found in PUBLISHED.values()]
 
 
+def earlier(options) -> dict:
+    """The sets in the record that have all lams asked for."""
+    path = Path(options.json) if options.json else RESULTS / "amortised.json"
+    if options.smoke or not path.exists():
+        return {}
+    sets = json.loads(path.read_text())["payload"]["sets"]
+    return {name: found for name, found in sets.items() if {c["lam"] for c in found["cells"]} >= set(options.lams)}
+
+
 def main() -> None:
     """Measure, print and record."""
     arguments = parser(__doc__)
@@ -171,7 +182,7 @@ def main() -> None:
         options.lams, sizes, candidates = [1e-3], {key: found[:1] for key, found in SIZES.items()}, 20
     else:
         often.OFTEN = 0  # every single bound as after some hundreds of its kind
-    payload = {"lams": options.lams, "candidates": candidates, "sets": {}}
+    payload = {"lams": options.lams, "candidates": candidates, "sets": earlier(options)}
     inputs = [(name, lambda name=name: read_bundled(name)) for name in options.set]
     inputs += [(Path(p).name.split(".")[0], lambda p=p: read_file(p)) for p in options.data]
     for name, read in inputs:

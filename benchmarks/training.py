@@ -1,15 +1,14 @@
 """Time of a fit to relative gaps of 1e-6 and 1e-10, next to the specialised solvers of other packages.
 
-Run ``python benchmarks/training.py`` (half an hour) or ``--smoke`` (seconds); ``--sets``, ``--losses``, ``--lams`` and
-``--tols`` choose cells, and those measured before are kept in the record. The process keeps to one core, so XLA, BLAS
-and the peers have one thread each, and times are processor times. A peer's time is its fastest over its grid of
-tolerances whose w has the gap, as our `gap` measures it: with the dual point that follows from w, shrunk to feasibility
-under L1. The two runs alternate, and medians are shown. The layout of the data and compilation are apart. Peers are not
-dependencies: `pip install liblinear-official scikit-learn celer skglm` beforehand; what is missing is named. a9a and
-golub are read below JAXBOUNDS_SHARED, and left out without.
+Run ``python benchmarks/training.py`` (half an hour) or ``--smoke`` (seconds); ``--sets``, ``--data``, ``--losses``,
+``--lams`` and ``--tols`` choose cells, and those measured before are kept in the record. The process keeps to one core,
+so XLA, BLAS and the peers have one thread each, and times are processor times. A peer's time is its fastest over its
+grid of tolerances whose w has the gap, as our `gap` measures it: with the dual point that follows from w, shrunk to
+feasibility under L1. The two runs alternate, and medians are shown. The layout of the data and compilation are apart.
+Peers are not dependencies: `pip install liblinear-official scikit-learn celer skglm` beforehand; what is missing is
+named. a9a and golub are read below JAXBOUNDS_SHARED, and left out without.
 """
 
-import gzip
 import json
 import multiprocessing
 import os
@@ -28,6 +27,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.sparse as sp
+from _experiment import read_file
 from _record import RESULTS, finish, parser, table
 from products import SIZES, power_law
 
@@ -55,7 +55,10 @@ def data_set(name: str) -> tuple[Any, np.ndarray] | None:
     shared = Path(os.environ.get("JAXBOUNDS_SHARED", "")) / "data"
     if name == "a9a":
         path = shared / "libsvm/a9a.gz"
-        return _svmlight(path) if path.exists() else None
+        return read_file(path) if path.exists() else None
+    if Path(name).suffix:
+        X, y = read_file(name)
+        return X.astype(float), y
     if name == "golub":
         path = shared / "r/golub.npz"
         return _golub(path) if path.exists() else None
@@ -67,16 +70,6 @@ def data_set(name: str) -> tuple[Any, np.ndarray] | None:
         X = power_law(*SIZES[name])
     scores = X @ rng.normal(size=X.shape[1])
     return X, np.where(scores + 0.5 * np.std(scores) * rng.normal(size=scores.size) > 0, 1.0, -1.0)
-
-
-def _svmlight(path: Path) -> tuple[sp.csr_array, np.ndarray]:
-    with gzip.open(path, "rt") as file:
-        rows = [line.split() for line in file]
-    y = np.array([float(row[0]) for row in rows])
-    pairs = [[entry.split(":") for entry in row[1:]] for row in rows]
-    start = np.concatenate([[0], np.cumsum([len(row) for row in pairs])])
-    columns = np.array([int(a) - 1 for row in pairs for a, _ in row])
-    return sp.csr_array((np.array([float(b) for row in pairs for _, b in row]), columns, start)), y
 
 
 def _golub(path: Path) -> tuple[np.ndarray, np.ndarray]:
@@ -309,7 +302,8 @@ def with_earlier(payload: dict, options: Any) -> dict:
 def main() -> None:
     """Measure, print and record."""
     arguments = parser(__doc__)
-    arguments.add_argument("--sets", nargs="+", default=SETS)
+    arguments.add_argument("--sets", nargs="*", default=SETS)
+    arguments.add_argument("--data", nargs="*", default=[], metavar="FILE", help="LIBSVM, VW or .npz files as sets")
     arguments.add_argument("--losses", nargs="+", default=list(LOSSES))
     arguments.add_argument("--lams", nargs="+", type=float, default=LAMS)
     arguments.add_argument("--tols", nargs="+", type=float, default=TOLS)
@@ -324,8 +318,8 @@ def main() -> None:
     payload: dict = {"missing": _peers.missing(), "sets": {}, "cells": [], "repeats": options.repeats}
     payload["first"] = {"cold": 0.0, "cached": 0.0} if options.smoke else compilation("rcv1")
     print("not installed:", ", ".join(payload["missing"]) or "none")
-    for name in ["smoke"] if options.smoke else options.sets:
-        loaded = data_set(name)
+    for source in ["smoke"] if options.smoke else [*options.sets, *options.data]:
+        loaded, name = data_set(source), Path(source).name.split(".")[0]
         if loaded is None:
             print(f"{name}: not there")
             continue
