@@ -53,6 +53,12 @@ class Chunks:
         """sum over the entries of each owner of value^power * vector[index], for a finite vector."""
         return _reduce(self, vector, power)
 
+    def squares(self) -> jax.Array:
+        """sum over the entries of each owner of value^2."""
+        sums = jnp.sum(self.data.astype(jnp.float64) ** 2, axis=1)
+        count = self.start.shape[0] - 1
+        return jax.ops.segment_sum(sums, self.owner, count, indices_are_sorted=True, mode="promise_in_bounds")
+
     def entries(self, idx: Any) -> tuple[Any, Any, Any]:
         """Entries of the owners idx: (slot in idx, index, value), flat; exact on NumPy idx, else padded."""
         width = self.data.shape[1]

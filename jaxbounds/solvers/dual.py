@@ -10,6 +10,7 @@ from jax import lax
 from jaxbounds.arguments import as_flag, as_whole
 from jaxbounds.interfaces import Loss
 from jaxbounds.pytree import pytree, static
+from jaxbounds.solvers import compiled
 from jaxbounds.solvers.base import Solver
 from jaxbounds.solvers.common import (
     TINY,
@@ -29,6 +30,7 @@ _ACCURACY = 0.5  # a subproblem is done when its own gap is this part of the who
 _SHRINK, _GROW = 0.2, 2.0  # of gamma, after cheap and dear subproblems
 _CHEAP, _DEAR = 20, 100  # CG steps of a subproblem
 _PATIENCE = 60
+_PASSES, _MOST = 4, 64  # of compiled epochs between two looks at the gap
 
 
 @pytree
@@ -53,6 +55,13 @@ class Centred:
         return step_slope(self.loss, q, self.centre, y, self.gamma)
 
 
+def _more(passes, ratio):
+    """Passes of the next compiled epochs: twice as many where the gap fell slowly, none if it hardly falls at all."""
+    slow = jnp.minimum(2 * passes, _MOST)
+    slow = jnp.where((ratio > 0.5) & (passes >= _MOST), 0, slow)
+    return jnp.where(ratio > 0.1, slow, passes).astype(jnp.int32)
+
+
 @pytree
 class _State:
     best: Progress
@@ -64,6 +73,8 @@ class _State:
     gamma: jax.Array
     cg: jax.Array  # CG steps of this subproblem
     kappa: jax.Array
+    v: Any  # of alpha, None unless compiled
+    passes: Any  # of the next compiled epochs, 0 when they no longer pay; None unless compiled
 
 
 @pytree
@@ -78,6 +89,9 @@ class DualCoordinate(Solver):
         epochs: SDCA epochs before the final phase.
         polish: whether there is a final phase; without it the solver is plain SDCA.
         max_cg: most conjugate gradient steps for one Newton direction.
+        compiled: whether epochs are C code that visits single rows, on the CPU, and go on as long as they halve the
+            gap; for the logistic loss and those of straight and quadratic pieces with L2 or the elastic net. It is
+            compiled when it is first used, and asks for a C compiler on the PATH.
 
     Example:
         >>> from jaxbounds.solvers import DualCoordinate
@@ -90,6 +104,7 @@ class DualCoordinate(Solver):
     epochs: int = static(default=2)
     polish: bool = static(default=True)
     max_cg: int = static(default=250)
+    compiled: bool = static(default=False)
 
     beyond = 1.0
 
@@ -98,6 +113,8 @@ class DualCoordinate(Solver):
         as_whole(self.epochs, "epochs", 0)
         as_whole(self.max_cg, "max_cg", 1)
         as_flag(self.polish, "polish")
+        if as_flag(self.compiled, "compiled"):
+            compiled.check(problem)
         if getattr(problem, "intercept", False):
             raise ValueError(
                 "DualCoordinate cannot train an unpenalised intercept: its steps would leave sum_i c_i t_i = 0; use "
@@ -114,10 +131,14 @@ class DualCoordinate(Solver):
         one = jnp.ones((), jnp.float64)
         path = start_path(task, w0)
         alpha = task.loss.clip(alpha0, task.y)
-        kappa = block_curvature(task) if self.epochs or not self.polish else jnp.zeros_like(alpha)
+        if self.compiled:
+            kappa = compiled.curvature(task)
+        else:
+            kappa = block_curvature(task) if self.epochs or not self.polish else jnp.zeros_like(alpha)
+        v, passes = (task.v(alpha), jnp.full((), _PASSES, jnp.int32)) if self.compiled else (None, None)
         zero = jnp.zeros((), jnp.int32)
         point, rows, columns = self._gap(task, path, alpha)
-        return _State(Progress.start(*point), path, alpha, rows, columns, alpha, one, zero, kappa)
+        return _State(Progress.start(*point), path, alpha, rows, columns, alpha, one, zero, kappa, v, passes)
 
     def step(self, task: Task, state: _State, tol) -> _State:
         """One epoch, or one Newton step of the final phase."""
@@ -125,7 +146,7 @@ class DualCoordinate(Solver):
             return self._epoch(task, state)
         if not self.epochs:
             return self._newton(task, state, tol)
-        early = state.best.n_steps < self.epochs
+        early = state.passes > 0 if self.compiled else state.best.n_steps < self.epochs
         return lax.cond(early, lambda: self._epoch(task, state), lambda: self._newton(task, state, tol))
 
     def _gap(self, task: Task, path: Path, alpha):
@@ -139,11 +160,17 @@ class DualCoordinate(Solver):
         return (path.w, alpha, q, rows + columns, task.primal(path.w, q)), rows, columns
 
     def _epoch(self, task: Task, state: _State) -> _State:
-        alpha = epoch(task, state.alpha, task.v(state.alpha), state.kappa, state.best.n_steps)
-        w = task.penalty.grad_conjugate(task.v(alpha))
+        if self.compiled:
+            alpha, v = compiled.epochs(task, state.alpha, state.v, state.kappa, state.passes, state.best.n_steps)
+        else:
+            alpha = epoch(task, state.alpha, task.v(state.alpha), state.kappa, state.best.n_steps)
+            v = task.v(alpha)
+        w = task.penalty.grad_conjugate(v)
         path = replace(state.path, w=w, s=task.matrix.matvec(w))
         point, rows, columns = self._gap(task, path, alpha)
         best = state.best.update(*point, patience=_PATIENCE if self.polish else 50 * _PATIENCE)
+        if self.compiled:
+            state = replace(state, v=v, passes=_more(state.passes, best.last_gap / state.best.last_gap))
         return replace(state, best=best, path=path, alpha=alpha, rows_gap=rows, columns_gap=columns, centre=alpha)
 
     def _newton(self, task: Task, state: _State, tol) -> _State:

@@ -1,0 +1,129 @@
+"""DualCoordinate(compiled=True): epochs in C give the optimum of the other solvers, and refuse what they cannot do."""
+
+import shutil
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import oracle
+import pytest
+import scipy.sparse as sp
+
+import jaxbounds as jb
+from jaxbounds.solvers import DualCoordinate, Task, compiled
+
+pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
+
+N, D = 60, 23
+RNG = np.random.default_rng(3)
+X = np.where(RNG.random((N, D)) < 0.4, RNG.normal(size=(N, D)), 0.0)
+X[4], X[:, 7], X[9] = 0.0, 0.0, X[8]  # an empty row, an empty column, rows alike
+LABELS = np.where(X @ RNG.normal(size=D) + 0.5 * RNG.normal(size=N) > 0, 1.0, -1.0)
+REALS = X @ RNG.normal(size=D) + RNG.normal(size=N)
+WEIGHTS = RNG.uniform(0.3, 2.0, N)
+
+LOSSES = {
+    "hinge": jb.losses.hinge(),
+    "smoothed_hinge": jb.losses.smoothed_hinge(0.5),
+    "squared_hinge": jb.losses.squared_hinge(),
+    "modified_huber": jb.losses.modified_huber(),
+    "logistic": jb.losses.logistic(),
+    "squared": jb.losses.squared(),
+    "huber": jb.losses.huber(0.7),
+    "squared_epsilon_insensitive": jb.losses.squared_epsilon_insensitive(0.3),
+    "smoothed_quantile": jb.losses.smoothed_quantile(0.8, 0.4),
+}
+PARAMETERS = {
+    "smoothed_hinge": 0.5, "huber": 0.7, "squared_epsilon_insensitive": 0.3, "smoothed_quantile": (0.8, 0.4),
+}  # fmt: skip
+EACH = np.geomspace(1e-3, 1.0, D)
+PENALTIES = {
+    "l2": (jb.penalties.l2(1e-3), {"lam": 1e-3}),
+    "l2 each": (jb.penalties.l2(EACH), {"lam": EACH}),
+    "elastic net": (jb.penalties.elastic_net(1e-2, 5e-3), {"penalty": "elastic_net", "lam": 1e-2, "l1": 5e-3}),
+}
+
+
+def _targets(loss):
+    return LABELS if loss.classification else REALS
+
+
+OPTIMA = [(name, "l2") for name in LOSSES]
+OPTIMA += [(name, other) for name in ("hinge", "logistic") for other in ("l2 each", "elastic net")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "penalty"), OPTIMA)
+def test_optimum(name, penalty):
+    """w is the oracle's: both are within sqrt(2 gap / lam) of the optimum."""
+    loss, (function, terms) = LOSSES[name], PENALTIES[penalty]
+    y = _targets(loss)
+    c = WEIGHTS / N
+    best = oracle.solve(oracle.Problem(name, X, y, c, param=PARAMETERS.get(name), **terms))
+    solver, problem = DualCoordinate(compiled=True), jb.Problem(loss, function)
+    model = jb.fit(problem, sp.csr_array(X), y, sample_weight=WEIGHTS, tol=1e-10, solver=solver)
+    assert int(model.status) == 0
+    allowed = sum(np.sqrt(2 * max(float(gap), 0.0) / np.min(terms["lam"])) for gap in (model.gap, best.gap))
+    assert np.linalg.norm(np.asarray(model.w) - best.w) <= allowed + 1e-12
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_passes_alone(dtype, sparse):
+    """Without a final phase the epochs themselves reach the optimum: alpha stays in its domain and v belongs to it."""
+    data = sp.csr_array(X.astype(dtype)) if sparse else X.astype(dtype)
+    problem = jb.Problem(jb.losses.smoothed_hinge(0.5), jb.penalties.l2(0.3))
+    solver = DualCoordinate(compiled=True, polish=False)
+    solver.check(problem)
+    with jax.enable_x64(True):
+        task = Task(problem.loss, problem.penalty, jb.matrix.as_matrix(data), jnp.asarray(LABELS), jnp.full(N, 1 / N))
+        zero = jnp.zeros(N)
+        alpha, v = compiled.epochs(task, zero, jnp.zeros(D), compiled.curvature(task), jnp.asarray(200), jnp.asarray(0))
+        assert np.all((np.asarray(alpha) >= 0) & (np.asarray(alpha) <= 1))
+        np.testing.assert_allclose(v, task.v(alpha), rtol=0, atol=1e-14)
+        w = task.penalty.grad_conjugate(v)
+        assert float(task.gap(w, task.q(task.scores(w)), alpha, v, None)) <= 1e-12
+        np.testing.assert_array_equal(zero, np.zeros(N))  # the inputs are left alone
+
+
+@pytest.mark.parametrize("kappa", [0.0, 1e-3, 1.0, 1e3])
+@pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
+def test_one_step(loss, kappa):
+    """The step of the C code on single rows is the loss's own."""
+    with jax.enable_x64(True):
+        n = 400
+        y = np.where(RNG.random(n) < 0.5, 1.0, -1.0) if loss.classification else 3 * RNG.normal(size=n)
+        data = np.sqrt(kappa) * np.eye(n)  # rows do not meet, so kappa_i = c_i |x_i|^2 / lam is kappa
+        task = Task(loss, jb.penalties.l2(1.0), jb.matrix.as_matrix(data), jnp.asarray(y), jnp.ones(n))
+        old = loss.clip(jnp.asarray(2 * RNG.normal(size=n)), task.y)
+        q = task.q(task.scores(task.v(old)))
+        new, _ = compiled.epochs(task, old, task.v(old), jnp.full(n, kappa), jnp.asarray(1), jnp.asarray(0))
+        expected = loss.dual_step(q, old, task.y, jnp.full(n, max(kappa, 1e-300)))
+        np.testing.assert_allclose(new, expected, rtol=1e-9, atol=1e-12)
+
+
+def test_several_at_once():
+    """vmap runs the C code for one problem after the other."""
+    problem = lambda lam: jb.Problem(jb.losses.squared_hinge(), jb.penalties.l2(lam))  # noqa: E731
+    fit = lambda lam: jb.fit(problem(lam), X, LABELS, tol=1e-13, solver=DualCoordinate(compiled=True)).w  # noqa: E731
+    lams = np.array([1e-2, 1e-1])
+    np.testing.assert_allclose(jax.vmap(fit)(lams), np.stack([fit(lam) for lam in lams]), atol=1e-6)
+
+
+def test_refusals(monkeypatch):
+    """What the C code cannot do is named, with the remedy."""
+    solver = DualCoordinate(compiled=True)
+    fit = lambda loss, penalty, X=X, y=LABELS: jb.fit(jb.Problem(loss, penalty), X, y, solver=solver)  # noqa: E731
+    with pytest.raises(ValueError, match="not poisson; leave out compiled"):
+        fit(jb.losses.poisson(3.0), jb.penalties.l2(0.1), y=np.abs(np.round(REALS)))
+    own = jb.penalties.from_function(lambda w: 0.1 * (jnp.cosh(w) - 1.0), strong_convexity=0.1)
+    with pytest.raises(ValueError, match="L2 and the elastic net, not .*; leave out compiled"):
+        fit(jb.losses.hinge(), own)
+    with pytest.raises(ValueError, match="RowBlocks"):
+        fit(jb.losses.hinge(), jb.penalties.l2(0.1), jb.RowBlocks([X[:30], X[30:]]))
+    with pytest.raises(TypeError, match="compiled"):
+        DualCoordinate(compiled="yes").check(jb.Problem(jb.losses.hinge(), jb.penalties.l2(0.1)))
+    compiled.build.cache_clear()
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    with pytest.raises(RuntimeError, match="needs a C compiler .* leave out compiled"):
+        fit(jb.losses.hinge(), jb.penalties.l2(0.1))
