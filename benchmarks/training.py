@@ -266,10 +266,10 @@ def report(payload: dict) -> str:
 Processor time on one thread each, medians of {payload["repeats"]} alternating runs: ours / the best peer's. A peer's \
 time is its fastest over a grid of tolerances whose w has the gap, as our `gap` measures it; - where none got there in \
 {SLOW:g} times our time. Ours, chosen likewise, is the default solver alone, in brackets \
-`DualCoordinate(compiled=True)`, and the last line takes the faster one of the two in each cell; "bounds" below is what `fit` adds for the memory of the \
-bounds. For the lasso and the elastic net the columns are l1 over its largest useful value (lam is as large as l1). \
-Not installed: {", ".join(payload["missing"]) or "none"}. Cells that the last run left out are those of earlier ones. \
-Ours did not reach the gap in {len(missed)} of \
+`DualCoordinate(compiled=True)`, and the last line takes the faster one of the two in each cell; "bounds" \
+below is what `fit` adds for the memory of the bounds. For the lasso and the elastic net the columns are l1 over its \
+largest useful value (lam is as large as l1). Not installed: {", ".join(payload["missing"]) or "none"}. Cells that \
+the last run left out are those of earlier ones. Ours did not reach the gap in {len(missed)} of \
 {len(cells)} cells. The best peer: {counts}.
 
 {table(["loss", "ahead", "lam >= 1e-3: mean ratio", "worst", "lam < 1e-3: mean ratio", "worst"], _summary(cells))}
