@@ -14,6 +14,8 @@ from jaxbounds.matrix import Dense, as_matrix
 from jaxbounds.solvers import ProximalGradient, Task, working_set
 from jaxbounds.status import Status
 
+pytestmark = pytest.mark.slow  # compiles many solvers
+
 N, D, MOST = 30, 45, 8
 RNG = np.random.default_rng(3)
 X = np.where(RNG.random((N, D)) < 0.6, RNG.normal(size=(N, D)), 0.0)
@@ -28,7 +30,7 @@ LARGEST = float(np.max(np.abs(X.T @ (C * REALS))))
 @pytest.fixture
 def small(monkeypatch):
     """Blocks of 8 columns, and data of any size worth them."""
-    for name, value in {"_LEAST": 2, "_MOST": MOST, "_SMALL": 0, "_PASSES": 1e9}.items():
+    for name, value in {"_LEAST": 2, "_MOST": MOST, "_SMALL": 0, "_PASSES": 1e9, "_LESS": 1}.items():
         monkeypatch.setattr(working_set, name, value)
 
 
@@ -148,13 +150,15 @@ def test_largest_scores(size):
 def test_where_sets_are_used():
     """Not for small data, smooth penalties, rows on several devices, or too many rows."""
 
-    def width(n, d, penalty=None, shards=1):
+    def width(n, d, penalty=None, shards=1, loss=None):
         penalty, matrix = penalty or jb.penalties.l1(0.1), Dense(np.zeros((n, d)), shards)
-        return working_set.width(Task(jb.losses.squared(), penalty, matrix, np.zeros(n), np.zeros(n)))
+        return working_set.width(Task(loss or jb.losses.squared(), penalty, matrix, np.zeros(n), np.zeros(n)))
 
     assert width(38, 3051) == 512
     assert width(38, 400) is None
     assert width(20_000, 1000) == 64
+    assert width(20_000, 100) == 64
+    assert width(20_000, 100, loss=jb.losses.logistic()) is None
     assert width(10**6, 100) is None
     assert width(38, 3051, jb.penalties.l2(0.1)) is None
     assert width(38, 3051, shards=2) is None

@@ -15,6 +15,7 @@ from jaxbounds.solvers.linear import dot, is_direct, weighted_gram
 _LEAST, _MOST = 32, 512  # columns of a block
 _WORK = 1.5e8  # operations for the Gram matrix of a block
 _PASSES = 90  # the same, an entry of the data: products with these are what it saves
+_LESS = 4  # how much less a block holds than the data where it is multiplied as often
 _SMALL = 1 << 16  # data of so many entries are fast as they are, and compile in half the time
 _RIDGE = 1e-12  # part of its diagonal that is added to a Gram matrix, so that equal columns can be factored
 _GROUP = 32  # scores of which only the largest is compared
@@ -32,8 +33,14 @@ def width(task: Task) -> int | None:
     if task.penalty.smooth or n * d <= _SMALL:
         return None
     most = math.isqrt(int(min(_WORK, _PASSES * stored)) // n)
+    if not _quadratic(task):
+        most = min(most, stored // (_LESS * n))
     size = min(_MOST, 1 << max(most, 1).bit_length() - 1)
     return size if _LEAST <= size < d else None
+
+
+def _quadratic(task: Task) -> bool:
+    return task.loss.piecewise_quadratic and not task.loss.kinks
 
 
 def in_use(task: Task, w: jax.Array) -> jax.Array:
@@ -78,8 +85,7 @@ def restricted(task: Task, w: jax.Array, s: jax.Array, v: jax.Array, columns: ja
     rows, penalty = _block(task.matrix, columns), task.penalty.take(columns)
     small = replace(task, penalty=penalty, matrix=rows)
     n, k = rows.shape
-    quadratic = task.loss.piecewise_quadratic and not task.loss.kinks
-    if not quadratic or (n <= 2 * k and is_direct(rows)):
+    if not _quadratic(task) or (n <= 2 * k and is_direct(rows)):
         return small, rows
     weights = task.c * task.loss.second(task.q(s), task.y)
     gram = weighted_gram(small.rows(weights), weights, 0)
