@@ -15,6 +15,7 @@ from jaxbounds.pytree import is_traced, pytree, static
 
 INT32_MAX = 2**31 - 1
 _SHORT = 4096  # entries of one owner that are compared at once sooner than by bisection
+_BLOCK = 256  # chunks that are made dense at a time
 _GATHER = lax.GatherDimensionNumbers(offset_dims=(), collapsed_slice_dims=(0,), start_index_map=(0,))
 
 
@@ -78,6 +79,24 @@ class Chunks:
         at, real = jnp.repeat(first, self.terms) + step, step < jnp.repeat(size, self.terms)
         value, other = self.data.reshape(-1).at[at].get(mode="clip"), self.indices.reshape(-1).at[at].get(mode="clip")
         return slot, jnp.where(real, other, 0), jnp.where(real, value, 0)
+
+    def dense(self, idx: jax.Array, size: int) -> jax.Array:
+        """The entries of the owners idx as a float64 array (size, len(idx)): a block of chunks at a time."""
+        first, k = take(self.start, idx), idx.shape[0]
+        ends = jnp.cumsum(take(self.start, idx + 1) - first, dtype=jnp.int32)
+        shift = jnp.concatenate([first[:1], first[1:] - ends[:-1]])  # from the chunks in a row to those stored
+
+        def step(i, out):
+            at = i * _BLOCK + jnp.arange(_BLOCK, dtype=jnp.int32)
+            slot = jnp.minimum(jnp.sum(at[:, None] >= ends[None, :], axis=1, dtype=jnp.int32), k - 1)
+            chunk = jnp.minimum(at + take(shift, slot), self.data.shape[0] - 1)
+            value = jnp.where((at < ends[-1])[:, None], self.data[chunk], 0).astype(jnp.float64)
+            place = self.indices[chunk] * k + slot[:, None]
+            return out.at[place.reshape(-1)].add(value.reshape(-1), mode="promise_in_bounds")
+
+        blocks = (ends[-1] + (_BLOCK - 1)) // _BLOCK
+        out = lax.fori_loop(jnp.zeros((), jnp.int32), blocks, step, jnp.zeros(size * k, jnp.float64))
+        return out.reshape(size, k)
 
     def at(self, idx, index):
         """The value at `index` of each owner in idx (in bounds), 0 where none is stored: bisection."""

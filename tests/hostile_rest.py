@@ -126,7 +126,7 @@ FUNCTIONS = {
     "solvers.DualCoordinate": Entry(lambda **a: solvers.DualCoordinate(**a).check(BINARY),
         {"epochs": (2, partial(whole, least=0)), "polish": (True, flag), "max_cg": (250, whole)}),
     "solvers.ProximalGradient": Entry(lambda **a: solvers.ProximalGradient(**a).check(BINARY),
-        {"max_cg": (100, whole), "max_inner": (50, whole)}),
+        {"max_cg": (100, whole), "max_inner": (50, whole), "working_sets": (True, flag)}),
     "solvers.Optax": Entry(lambda **a: solvers.Optax(**(dict(transformation=optax.adam(0.1)) | a)).check(BINARY),
         {"transformation": (optax.adam(0.1), only(optax.adam, "adam")), "updates": (10, whole)}),
     "solvers.DualNewton": Entry(lambda: 0),

@@ -1,4 +1,4 @@
-"""Accelerated proximal gradient steps that find the support, and Newton steps on it: L1, elastic net, L_q, others."""
+"""Accelerated proximal gradient and Newton steps on working sets, then on all columns: L1, elastic net, L_q, others."""
 
 from dataclasses import replace
 from typing import Any
@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxbounds.arguments import as_whole
+from jaxbounds.arguments import as_flag, as_whole
 from jaxbounds.pytree import pytree, static
 from jaxbounds.solvers.base import Solver, require_smooth
 from jaxbounds.solvers.common import (
@@ -20,10 +20,15 @@ from jaxbounds.solvers.common import (
     kinks,
     line_search,
     newton_direction,
+    run,
+    start_scores,
 )
 from jaxbounds.solvers.implicit import finish
 from jaxbounds.solvers.linear import column_scale
 from jaxbounds.solvers.newton import forcing
+from jaxbounds.solvers.working_set import in_use, restricted, width, working_set
+
+_INNER = 200  # most steps on one working set
 
 
 @pytree
@@ -49,7 +54,7 @@ def start_path(task: Task, w: jax.Array) -> Path:
     smoothness = jnp.ones((), jnp.float64) if task.loss.smoothness is None else task.loss.smoothness
     scale = column_scale(task.matrix, task.c, task.intercept)
     metric = jnp.where(scale > 0, scale, 1.0)
-    return Path(w, task.scores(w), metric, 1.0 * smoothness, jnp.full((), 5, jnp.int32))
+    return Path(w, start_scores(task, w), metric, 1.0 * smoothness, jnp.full((), 5, jnp.int32))
 
 
 def _bregman(task: Task, smooth: Smooth, new_q, q) -> jax.Array:
@@ -137,18 +142,23 @@ def composite_step(task: Task, smooth: Smooth, path: Path, rtol, gap, primal, ma
 class _State:
     best: Progress
     path: Path
+    v: jax.Array  # X^T t at the latest point
+    outgrown: jax.Array  # whether a working set was too small, or got nowhere
 
 
 @pytree
 class ProximalGradient(Solver):
     """Accelerated proximal gradient with restarts, finished by Newton steps on the support.
 
-    For a differentiable loss and any penalty with a proximal operator. The dual point is the loss's own, scaled into
-    the domain of the penalty's conjugate (L1: |v| <= kappa).
+    For a differentiable loss and any penalty with a proximal operator. As long as few coefficients are not 0, a step
+    finds the optimum on a working set: the columns in use and those that are nearest to it, up to a number that the
+    shape of the data fixes. The gap is that of all columns; the dual point is the loss's own, scaled into the domain of
+    the penalty's conjugate (L1: |v| <= kappa).
 
     Args:
         max_cg: most conjugate gradient steps for one Newton direction.
         max_inner: most proximal steps between two Newton steps.
+        working_sets: whether to begin on working sets; without them programs compile in half the time.
 
     Example:
         >>> from jaxbounds.solvers import ProximalGradient
@@ -158,35 +168,68 @@ class ProximalGradient(Solver):
 
     max_cg: int = static(default=100)
     max_inner: int = static(default=50)
+    working_sets: bool = static(default=True)
 
     def check(self, problem: Any) -> None:
         """Raise unless the loss is differentiable."""
         as_whole(self.max_cg, "max_cg", 1)
         as_whole(self.max_inner, "max_inner", 1)
+        as_flag(self.working_sets, "working_sets")
         require_smooth(self, problem.loss)
 
     def init(self, task: Task, w0, alpha0) -> _State:
         """The state at w0 (alpha0 is not used: the dual point follows from w)."""
         path = start_path(task, w0)
-        return _State(Progress.start(*self._evaluate(task, path)), path)
+        point, v = self._evaluate(task, path)
+        return _State(Progress.start(*point), path, v, jnp.zeros((), bool))
 
     def step(self, task: Task, state: _State, tol) -> _State:
-        """Proximal steps and one Newton step."""
+        """The optimum on a working set, as long as the coefficients in use fit in; else a step on all columns."""
+        most = width(task) if self.working_sets else None
+        if most is None:
+            return self._step(task, state, tol)
+
+        def crowded(w):
+            return jnp.sum(in_use(task, w), dtype=jnp.int32) > most - most // 8
+
+        def few():
+            path = self._on_few(task, state, most, tol)
+            point, v = self._evaluate(task, path)
+            stuck = jnp.all(path.w == state.path.w)
+            return _State(state.best.update(*point), path, v, crowded(path.w) | stuck)
+
+        return lax.cond(state.outgrown | crowded(state.path.w), lambda: self._step(task, state, tol), few)
+
+    def _on_few(self, task: Task, state: _State, most: int, tol) -> Path:
+        """The optimum on a working set: as accurate as asked of the whole, for it costs less than to choose the set."""
+        path = state.path
+        columns = working_set(task, path.w, state.v, path.metric, most)
+        small, rows = restricted(task, path.w, path.s, state.v, columns)
+        start = self.init(small, path.w[columns], None)
+        goal = self.beyond * tol * jnp.abs(state.best.primal) / jnp.maximum(jnp.abs(start.best.primal), TINY)
+        end = run(replace(self, working_sets=False), small, start, goal, _INNER, 1.0)
+        w = jnp.zeros_like(path.w).at[columns].set(end.best.w, unique_indices=True)
+        return replace(path, w=w, s=task.balanced(rows.matvec(end.best.w)))
+
+    def _step(self, task: Task, state: _State, tol) -> _State:
+        """Proximal steps and one Newton step on all columns."""
         best = state.best
         path, accepted, _ = composite_step(
             task, task.loss, state.path, forcing(best, tol), best.last_gap, best.primal, self.max_cg
         )
-        new = best.update(*self._evaluate(task, path))
+        point, v = self._evaluate(task, path)
+        new = best.update(*point)
         fine = accepted & (new.last_gap < 0.5 * best.last_gap)
         inner = jnp.where(fine, 1, jnp.minimum(2 * path.inner + 1, self.max_inner)).astype(jnp.int32)
-        return _State(new, replace(path, inner=inner))
+        return _State(new, replace(path, inner=inner), v, state.outgrown)
 
     def _evaluate(self, task: Task, path: Path):
         q = task.q(path.s)
         alpha = task.loss.dual(q, task.y)
-        alpha, v = task.feasible(alpha, task.v(alpha))
+        pull = task.v(alpha)
+        alpha, v = task.feasible(alpha, pull)
         ref = None if task.penalty.dual_bound is not None else q
-        return path.w, alpha, q, task.gap(path.w, q, alpha, v, ref), task.primal(path.w, q)
+        return (path.w, alpha, q, task.gap(path.w, q, alpha, v, ref), task.primal(path.w, q)), pull
 
     def finish(self, task: Task, state: _State, tol) -> Solution:
         """The result of a state."""
