@@ -14,6 +14,7 @@ from jaxbounds.edit import Edit, padded, scalar_l2
 from jaxbounds.kinds import Change, SetElements, check_range
 from jaxbounds.model import Model
 from jaxbounds.pytree import pytree, static
+from jaxbounds.slots import distinct, edges, order_of
 
 
 @pytree
@@ -57,14 +58,12 @@ def scattered(model: Model, change: Change) -> Scattered | None:
     rows, cols, new = (np.asarray(x) for x in (change.rows, change.cols, change.values))
     check_range(rows, n, "rows", "row")
     check_range(cols, d, "cols", "column")
-    order = _order(rows, cols, n, d)
-    if order is None:
-        return None
+    order = order_of(rows.astype(np.int64) * d + cols, n * d)
     rows, cols, new = rows[order], cols[order], new[order]
-    first = np.empty(rows.size, bool)
-    first[:1] = True
-    np.not_equal(rows[1:], rows[:-1], out=first[1:])
-    (row_slots, row), (col_slots, col) = (rows[first], np.cumsum(first) - 1), _grouped(cols, d)
+    first = edges(rows)
+    if (~first[1:] & (cols[1:] == cols[:-1])).any():  # named twice
+        return None
+    (row_slots, row), (col_slots, col) = (rows[first], np.cumsum(first) - 1), distinct(cols, d)
     R, Q, E = padded(row_slots.size), padded(col_slots.size), padded(rows.size)
     parts = (R, row_slots, n), (Q, col_slots, d), (E, row, R), (E, col, Q)
     places = np.empty(R + Q + 2 * E, np.int32)
@@ -76,34 +75,3 @@ def scattered(model: Model, change: Change) -> Scattered | None:
     values[0, : rows.size] = lookup(matrix, rows, cols, np)
     values[1, : rows.size] = new.astype(matrix.dtype)  # stored in the data's dtype, as `apply` does
     return Scattered(places, values, R, Q)
-
-
-def _order(rows, cols, n: int, d: int):
-    """The order of the elements by row, then column; None if one is named twice."""
-    if rows.size == 1:
-        return slice(None)
-    bits = max(rows.size - 1, 1).bit_length()
-    key = rows.astype(np.int64) * d + cols
-    if n * d >> 63 - bits:  # too large to sort together with the elements' numbers, which is twice as fast
-        order = np.argsort(key)
-        key = key[order]
-    else:
-        key = (key << bits) + np.arange(rows.size)
-        key.sort()
-        order = key & (1 << bits) - 1
-        key >>= bits
-    return None if (key[1:] == key[:-1]).any() else order
-
-
-def _grouped(numbers, size: int):
-    """(distinct numbers, which of them each is): counted where there are about as many, sorted otherwise."""
-    if numbers.size == 1:
-        return numbers, np.zeros(1, np.int32)
-    if size > 4 * numbers.size:
-        return np.unique(numbers, return_inverse=True)
-    used = np.zeros(size, bool)
-    used[numbers] = True
-    distinct = np.flatnonzero(used)
-    place = np.empty(size, np.int32)
-    place[distinct] = np.arange(distinct.size)
-    return distinct, place[numbers]
