@@ -390,7 +390,7 @@ def _bound_touched(model: Model, known: Ready, method: Method, change: Change, s
         return method.certify(known.host, (_edit_of(known.host, asked),))
 
     if known.host.problem.penalty.strong_convexity is not None:
-        if (answer := known.answer(_summarise, method, asked)) is not None:
+        if (answer := known.answer(summarise, method, asked)) is not None:
             return Bounds(model, regions, *answer, **said)
     parts = regions()
     return Bounds(model, parts, *put(summary(parts)), **said)
@@ -405,7 +405,7 @@ def _edit_of(model: Model, asked: Edit | Scattered) -> Edit:
     return asked.edit(model) if isinstance(asked, Scattered) else asked
 
 
-def _summarise(method: Method, model: Model, asked: Edit | Scattered):
+def summarise(method: Method, model: Model, asked: Edit | Scattered):
     """(gap, radius, dual radius, status, distance) of a change."""
     parts = method.certify(model, (_edit_of(model, asked),))
     found = summary(parts)

@@ -60,7 +60,7 @@ class Draft:
 
     def local(self, numbers, axis: int):
         """Numbers within the candidate."""
-        return numbers if self.count is None else numbers % self.sizes[axis]
+        return numbers if self.count in (None, 1) else numbers % self.sizes[axis]
 
     def owner(self, numbers, axis: int) -> Any:
         """The candidates of rows (axis 0) or columns (axis 1)."""

@@ -4,6 +4,7 @@
 jax.numpy inside jit and vmap (sizes static). The later parts of a combined change win.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -184,7 +185,7 @@ def prepare(model: Model, change: ch.Change | Flat, whole: bool = False) -> Edit
     if draft.sizes[1] <= sum(cols.shape[0] for cols in draft.gone[1]):
         raise ValueError("remove_columns leaves no column at all; keep at least one")
     edit = _assemble(draft, model, whole)
-    return _pad(edit) if host else edit
+    return pad(edit) if host else edit
 
 
 def _prepare_flat(model: Model, changes: Flat, whole: bool) -> Edit:
@@ -255,7 +256,7 @@ def _assemble(draft: Draft, model: Model, whole: bool) -> Edit:
 
 
 def _terms(draft: Draft, row_slots, col_slots, rows):
-    """Row slots, column slots and elements of each candidate, rounded up as `_pad` does."""
+    """Row slots, column slots and elements of each candidate, rounded up as `pad` does."""
     if draft.count is None:
         return None
     owners = draft.owner(row_slots, 0), draft.owner(col_slots, 1), draft.owner(rows, 0)
@@ -291,28 +292,28 @@ def padded(size: int) -> int:
     return -(-size // step) * step or 1
 
 
-def _pad(edit: Edit) -> Edit:
+def pad(edit: Edit, to: Callable[[int], int] = padded) -> Edit:
     """Pad the slots to few sizes; padding points past the end and changes nothing."""
 
-    def pad(array, size, value):
+    def filled(array, size, value):
         missing = size - array.shape[0]
         return np.concatenate([array, np.full(missing, value, array.dtype)]) if missing else array
 
-    R = edit.rows.shape[0] if edit.all_rows else padded(edit.rows.shape[0])
-    Q = edit.cols.shape[0] if edit.all_cols else padded(edit.cols.shape[0])
-    E = padded(edit.row.shape[0])
+    R = edit.rows.shape[0] if edit.all_rows else to(edit.rows.shape[0])
+    Q = edit.cols.shape[0] if edit.all_cols else to(edit.cols.shape[0])
+    E = to(edit.row.shape[0])
     return replace(
         edit,
-        rows=pad(edit.rows, R, edit.n),
-        cols=pad(edit.cols, Q, edit.d),
-        row=pad(edit.row, E, R),
-        col=pad(edit.col, E, Q),
-        old=pad(edit.old, E, 0.0),
-        new=pad(edit.new, E, 0.0),
-        full=pad(edit.full, R, False),
-        target=pad(edit.target, R, 1.0),
-        weight=pad(edit.weight, R, 0.0),
-        row_removed=pad(edit.row_removed, R, False),
-        col_removed=pad(edit.col_removed, Q, False),
-        whole=pad(edit.whole, Q, False),
+        rows=filled(edit.rows, R, edit.n),
+        cols=filled(edit.cols, Q, edit.d),
+        row=filled(edit.row, E, R),
+        col=filled(edit.col, E, Q),
+        old=filled(edit.old, E, 0.0),
+        new=filled(edit.new, E, 0.0),
+        full=filled(edit.full, R, False),
+        target=filled(edit.target, R, 1.0),
+        weight=filled(edit.weight, R, 0.0),
+        row_removed=filled(edit.row_removed, R, False),
+        col_removed=filled(edit.col_removed, Q, False),
+        whole=filled(edit.whole, Q, False),
     )

@@ -1,11 +1,12 @@
 """What is asked of one model again and again: its vectors on the host, and compiled programs for frequent questions.
 
 Some hundreds of small NumPy calls answer a question at once, in milliseconds; a compiled program answers in tens of
-microseconds, and takes a second or more to make. So the first `OFTEN` questions of a kind and size are answered by
-NumPy, and then one compilation serves all models and changes of the same shapes.
+microseconds, and takes a second or more to make. So the first `OFTEN` questions of a kind and size (fewer of large
+ones) are answered by NumPy, and then one compilation serves all models and changes of the same shapes.
 """
 
 import functools
+import threading
 import weakref
 from collections.abc import Callable, Hashable
 from dataclasses import replace
@@ -18,6 +19,7 @@ from jaxbounds.array import COMPUTE_ONCE, on_host, to_host
 from jaxbounds.model import Model
 
 OFTEN = 256  # about as many answers of NumPy as cost a compilation
+_LONG = 16  # 2^this numbers of a question take NumPy as long as its calls do
 _PROGRAMS = 64  # kept at a time
 
 
@@ -55,8 +57,8 @@ class Ready:
         program = self._programs.get(key)
         if program is None:
             program = self._programs[key] = _program(self.memory[0], tuple(v.shape for v in self.memory[1]), *key)
-        program.asked += 1
-        return program.run(self.memory[1], leaves) if program.asked > OFTEN else None
+        program.asked += 1 + (sum(leaf.size for leaf in leaves) >> _LONG)
+        return program(self.memory[1], leaves) if program.asked > OFTEN else None
 
 
 _READY: "weakref.WeakKeyDictionary[Model, Ready]" = weakref.WeakKeyDictionary()
@@ -85,6 +87,15 @@ class Program:
             return question(jax.tree.unflatten(method, ()), model, jax.tree.unflatten(structure, leaves))
 
         self.run = jax.jit(run, compiler_options=COMPUTE_ONCE)
+        self._compiling, self._compiled = threading.Lock(), False
+
+    def __call__(self, memory: list, leaves: list) -> tuple:
+        if self._compiled:
+            return self.run(memory, leaves)
+        with self._compiling:  # one thread compiles for all
+            answer = self.run(memory, leaves)
+            self._compiled = True
+        return answer
 
 
 @functools.lru_cache(maxsize=_PROGRAMS)

@@ -48,23 +48,29 @@ class Scattered:
 
 
 def scattered(model: Model, change: Change) -> Scattered | None:
-    """The elements of a change of single elements, checked; None for any other change, and for other penalties."""
+    """A change of single elements, checked; None for any other change, and for other penalties."""
     if type(change) is not SetElements or not isinstance(model.w, np.ndarray):
         return None
     scaled = model.inputs is not None and model.inputs.steps
     if model.data is None or scaled or not scalar_l2(model.problem.penalty, 0):
         return None
-    n, d, matrix = model.alpha.shape[0], model.w.shape[0], model.data.matrix
     rows, cols, new = (np.asarray(x) for x in (change.rows, change.cols, change.values))
-    check_range(rows, n, "rows", "row")
-    check_range(cols, d, "cols", "column")
+    check_range(rows, model.alpha.shape[0], "rows", "row")
+    check_range(cols, model.w.shape[0], "cols", "column")
+    return arranged(model, rows, cols, new)
+
+
+def arranged(model: Model, rows, cols, new, to=padded) -> Scattered | None:
+    """Elements of the data by their rows and columns; None if one is named twice."""
+    assert model.data is not None
+    n, d, matrix = model.alpha.shape[0], model.w.shape[0], model.data.matrix
     order = order_of(rows.astype(np.int64) * d + cols, n * d)
     rows, cols, new = rows[order], cols[order], new[order]
     first = edges(rows)
-    if (~first[1:] & (cols[1:] == cols[:-1])).any():  # named twice
+    if (~first[1:] & (cols[1:] == cols[:-1])).any():
         return None
     (row_slots, row), (col_slots, col) = (rows[first], np.cumsum(first) - 1), distinct(cols, d)
-    R, Q, E = padded(row_slots.size), padded(col_slots.size), padded(rows.size)
+    R, Q, E = to(row_slots.size), to(col_slots.size), to(rows.size)
     parts = (R, row_slots, n), (Q, col_slots, d), (E, row, R), (E, col, Q)
     places = np.empty(R + Q + 2 * E, np.int32)
     start = 0
