@@ -67,7 +67,7 @@ def _extent(model: Model, part: Any, count: int):
 
 def each_alone(model: Model, known: Ready, method: Method, group: Flat) -> dict:
     """What is known of the candidates of a group: status, gap, radius, dual_radius, fallback and distance."""
-    found = [_answer(known, method, _alone(model, group, k)) for k in range(group.count)]
+    found = [_answer(known, method, _alone(model, known, group, k)) for k in range(group.count)]
     names = "gap", "radius", "dual_radius", "status"
     known_of = {name: np.array([one[at] for one in found]) for at, name in enumerate(names)}
     distance = tuple(np.array([one[-1][end] for one in found]) for end in (0, 1))
@@ -80,14 +80,14 @@ def _answer(known: Ready, method: Method, asked: Edit | Scattered | None) -> tup
     return to_host(known.answer(summarise, method, asked) or summarise(method, known.host, asked))
 
 
-def _alone(model: Model, group: Flat, k: int) -> Edit | Scattered | None:
+def _alone(model: Model, known: Ready, group: Flat, k: int) -> Edit | Scattered | None:
     """Candidate k as a single change, None if it does not fit the model."""
     one = group.cut(k, k + 1)
     if are_spots(model, one):
         part = one.flat[0]
         n, d = model.alpha.shape[0], model.w.shape[0]
         fits = (part.rows >= 0) & (part.rows < n) & (part.cols >= 0) & (part.cols < d) & np.isfinite(part.values)
-        return arranged(model, part.rows, part.cols, part.values, bucket) if fits.all() else None
+        return arranged(known, part.rows, part.cols, part.values, bucket) if fits.all() else None
     edit = prepare(model, one)
     if not edit.valid[0]:
         return None

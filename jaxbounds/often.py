@@ -8,6 +8,7 @@ ones) are answered by NumPy, and then one compilation serves all models and chan
 import functools
 import threading
 import weakref
+from collections import Counter
 from collections.abc import Callable, Hashable
 from dataclasses import replace
 from typing import Any
@@ -16,10 +17,15 @@ import jax
 import numpy as np
 
 from jaxbounds.array import COMPUTE_ONCE, on_host, to_host
+from jaxbounds.edit import scalar_l2
+from jaxbounds.kinds import Change, SetPenalty
+from jaxbounds.matrix import Sparse
+from jaxbounds.methods import check_method
 from jaxbounds.model import Model
 
 OFTEN = 256  # about as many answers of NumPy as cost a compilation
 _LONG = 16  # 2^this numbers of a question take NumPy as long as its calls do
+_SHORT = 127  # elements in a batch that take NumPy as long as a single question, about
 _PROGRAMS = 64  # kept at a time
 
 
@@ -27,15 +33,43 @@ class Ready:
     """A model on the host, made ready for many questions.
 
     Attributes:
-        host: the model with NumPy leaves.
+        host: the model with NumPy leaves. matrix: the data as they are if they are sparse.
+        steady: whether nobody can write to it.
     """
 
     def __init__(self, model: Model):
         self.host = to_host(model)
         bare = replace(model, data=None, factor=None, inputs=None, source=None)
         self._leaves, self._structure = jax.tree.flatten(bare)
-        self.steady = all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(model))  # nobody can write to it
+        sparse = model.data is not None and isinstance(model.data.matrix, Sparse)
+        self.matrix = model.data.matrix if sparse else None  # type: ignore[union-attr]
+        self.steady = all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(model))
         self._programs: dict[Hashable, Program] = {}
+        self._checked: set[Hashable] = set()
+        self._elements: Counter[int] = Counter()
+
+    @functools.cached_property
+    def strongly_convex(self) -> bool:
+        """Whether the penalty is, so that a ball holds the new optimum."""
+        return self.host.problem.penalty.strong_convexity is not None
+
+    @functools.cached_property
+    def by_elements(self) -> bool:
+        """Whether changed elements are all that a change of single elements lists (`Scattered`)."""
+        scaled = self.host.inputs is not None and self.host.inputs.steps
+        return self.host.data is not None and not scaled and scalar_l2(self.host.problem.penalty, 0)
+
+    def often(self, each: int, count: int) -> bool:
+        """Whether changes of `each` elements, `count` in all now, are asked in batches often enough for a program."""
+        self._elements[each] += count
+        return self._elements[each] > OFTEN * _SHORT
+
+    def check(self, method: Any, change: Change) -> None:
+        """Raise if the method does not apply; what does not set a penalty is checked once for each method."""
+        form = jax.tree.structure(method)
+        if form not in self._checked or any(isinstance(part, SetPenalty) for part in change.parts()):
+            check_method(method, self.host.problem, change)
+            self._checked.add(form)
 
     @functools.cached_property
     def memory(self) -> tuple[Hashable, list]:

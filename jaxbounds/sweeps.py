@@ -39,7 +39,6 @@ _LEAST = 1 << 18  # numbers of a batch that is worth a thread of its own
 _VMAPPED = 64  # candidates at a time where bound is vmapped
 _BLOCK = 4096  # elements at a time in a compiled program: its vectors then stay in the cache
 _BLOCKS = 16  # of a piece of compiled work
-_COMPILED = 1 << 15  # elements of a batch that is worth a second of compilation
 _SUMMARY = "status", "gap", "radius", "dual_radius", "fallback"
 _COPIES = 48  # vectors over its slots that a certificate holds at a time
 
@@ -152,7 +151,7 @@ def bound_each(
     change: their touched rows, columns and elements lie end to end, and sums are taken over each candidate's own. The
     model's vectors are shared. Values agree with `bound` to 1e-9 of the values they hold (sums are taken in another
     order; `Partial` to 1e-4, its inner solvers stop early) and depend on no other candidate, nor on `batch_size`.
-    Many changes of single elements (L2 with one lam; 32,768 elements or more, no X) run in a program that is compiled
+    Many changes of single elements (L2 with one lam; 32,768 elements or more by now, no X) run in a program compiled
     once for each loss and number of elements, in a second or two. Changes of 2,048 elements or more (L2 part, no X, no
     intercept, `Cached` or `Theorem1`) are asked one at a time, as `bound` answers them: compiled when they come often,
     and their last bits may then change. The rest is NumPy and compiles nothing.
@@ -229,7 +228,7 @@ def _sweep(model: Model, changes, method: Method, matrix, batch_size: int | None
                 continue
             group = group.pick(np.flatnonzero(~alone))
         if isinstance(method, Cached | Theorem1) and are_spots(model, group):
-            pieces += _spot_pieces(model, shared, group, method, rows, batch_size)
+            pieces += _spot_pieces(known, shared, group, method, rows, batch_size)
             continue
         # the penalties of a group have a leading axis, which only flat methods expect
         check_method(method, model.problem, group if method.flat else candidate(changes, int(group.members[0])))
@@ -284,19 +283,19 @@ def _known(model: Model, method: Method, parts, rows: ProjectedRows | None) -> d
     return found
 
 
-def _spot_pieces(model: Model, shared: Model, group: Flat, method: Method, rows, batch_size: int | None):
+def _spot_pieces(known: Ready, shared: Model, group: Flat, method: Method, rows, batch_size: int | None):
     """Pieces of candidates that change single elements: compiled where there are many and no scores are asked."""
     pieces = []
     for members, each in by_size(group):
         count, block = len(members), max(1, _BLOCK // each)
-        compiled = rows is None and count * each >= _COMPILED and each <= _BLOCK
+        compiled = rows is None and each <= _BLOCK and known.often(each, count * each)
         work = _COPIES * each + (0 if rows is None else 8 * rows.matrix.shape[0])
         size = batch_size or _batch_size(count, work)
         size = min(size, _BLOCKS * block) if compiled else size
         for start in range(0, count, size):
             part = members[start : start + size]
-            known = functools.partial(_compiled_spots, shared, block) if compiled else functools.partial(_spots, rows)
-            pieces.append((group.members[part], functools.partial(known, model, group, method, part, each)))
+            solve = functools.partial(_compiled_spots, shared, block) if compiled else functools.partial(_spots, rows)
+            pieces.append((group.members[part], functools.partial(solve, known.host, group, method, part, each)))
     return pieces
 
 
