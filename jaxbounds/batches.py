@@ -72,6 +72,19 @@ class Flat:
             owners.append(owner[low:high] - start)
         return Flat(tuple(flat), tuple(owners), self.members[start:stop], stop - start)
 
+    def pick(self, members) -> "Flat":
+        """The candidates of some numbers, ascending."""
+        flat, owners = [], []
+        for part, owner in zip(self.flat, self.owners, strict=True):
+            if owner is None:
+                flat.append(jax.tree.map(lambda leaf: leaf[members], part))
+                owners.append(None)
+                continue
+            at = np.flatnonzero(np.isin(owner, members))
+            flat.append(_per_index(lambda value, axis, at=at: _slice(value[0], axis, at), part))
+            owners.append(np.searchsorted(members, owner[at]))
+        return Flat(tuple(flat), tuple(owners), self.members[members], len(members))
+
     def change(self, k: int) -> Change:
         """Candidate k as a change of its own."""
         one = self.cut(k, k + 1)
@@ -122,7 +135,7 @@ def _per_index(fn, *parts) -> Any:
     return dataclasses.replace(parts[0], **new)
 
 
-def _slice(value, axis: int, at: slice):
+def _slice(value, axis: int, at):
     if isinstance(value, HostMatrix):
         return HostMatrix(value.values[at] if axis == 0 else value.values[:, at])
     return value[at]

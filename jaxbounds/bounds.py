@@ -180,7 +180,7 @@ class Bounds:
         """Interval for ||w_new - w_old||_2: retrain when its upper end exceeds your tolerance."""
         if self.moved is None:
             return self._distance()
-        return Interval(*(self.moved if is_wide() else to_host(self.moved)))
+        return Interval(*(self.moved if is_wide() else map(np.asarray, self.moved)))
 
     @published
     def _distance(self):
@@ -366,8 +366,11 @@ def bound(model: Model, change: Change, method: Method | None = None) -> Bounds:
     check_change(change)
     change = numbered(model, change)
     known = ready(model)
-    problem = model.problem if known is None else known.host.problem
-    method = check_method(Cached() if method is None else method, problem, change)
+    method = check_method(Cached() if method is None else method)
+    if known is None:
+        check_method(method, model.problem, change)
+    else:
+        known.check(method, change)
     if (missing := method.missing(model, change)) is not None:
         raise ValueError(missing)
     said = {"touched": touched(change), "method": method}
@@ -383,14 +386,14 @@ def bound(model: Model, change: Change, method: Method | None = None) -> Bounds:
 
 def _bound_touched(model: Model, known: Ready, method: Method, change: Change, said: dict) -> Bounds:
     """Bounds from what the change touches alone, by a compiled program where such changes come often."""
-    asked = scattered(known.host, change) or prepare(known.host, to_host(change))
+    asked = scattered(known, change) or prepare(known.host, to_host(change))
     said["fallback"] = _none_weaker()
 
     def regions():
         return method.certify(known.host, (_edit_of(known.host, asked),))
 
-    if known.host.problem.penalty.strong_convexity is not None:
-        if (answer := known.answer(_summarise, method, asked)) is not None:
+    if known.strongly_convex:
+        if (answer := known.answer(summarise, method, asked)) is not None:
             return Bounds(model, regions, *answer, **said)
     parts = regions()
     return Bounds(model, parts, *put(summary(parts)), **said)
@@ -405,7 +408,7 @@ def _edit_of(model: Model, asked: Edit | Scattered) -> Edit:
     return asked.edit(model) if isinstance(asked, Scattered) else asked
 
 
-def _summarise(method: Method, model: Model, asked: Edit | Scattered):
+def summarise(method: Method, model: Model, asked: Edit | Scattered):
     """(gap, radius, dual radius, status, distance) of a change."""
     parts = method.certify(model, (_edit_of(model, asked),))
     found = summary(parts)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxbounds.array import reinterpret, uses_jax, xp
+from jaxbounds.array import hold, reinterpret, uses_jax, xp
 from jaxbounds.pytree import is_traced, pytree, static
 
 INT32_MAX = 2**31 - 1
@@ -112,7 +112,7 @@ class Chunks:
         for step in (1 << k for k in reversed(range(max(longest - 1, 0).bit_length()))):
             ahead = xp.minimum(low + step, last)
             # as unsigned numbers padding (index 0) lies past every index; an owner's first entry is never moved to
-            low = xp.where(reinterpret(indices[ahead] - 1, np.uint32) < reinterpret(index, np.uint32), ahead, low)
+            low = hold(xp.where(reinterpret(indices[ahead] - 1, np.uint32) < reinterpret(index, np.uint32), ahead, low))
         return xp.where(empty | (indices[low] != index), xp.zeros((), values.dtype), values[low])
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from jaxbounds import kinds as ch
 from jaxbounds.array import are_plain, to_host
 from jaxbounds.host import HostMatrix
-from jaxbounds.matrix import Matrix
+from jaxbounds.matrix import Matrix, Sparse
 from jaxbounds.model import Model
 from jaxbounds.own_labels import remedy
 from jaxbounds.problem import LABELS
@@ -60,7 +60,7 @@ class Draft:
 
     def local(self, numbers, axis: int):
         """Numbers within the candidate."""
-        return numbers if self.count is None else numbers % self.sizes[axis]
+        return numbers if self.count in (None, 1) else numbers % self.sizes[axis]
 
     def owner(self, numbers, axis: int) -> Any:
         """The candidates of rows (axis 0) or columns (axis 1)."""
@@ -253,6 +253,9 @@ def entries(matrix: Matrix | HostMatrix, xp):
     """(row, column, value) of every entry."""
     if isinstance(matrix, HostMatrix):
         return matrix.entries()
+    if xp is np and isinstance(matrix, Sparse) and matrix.shape[1] < matrix.shape[0]:  # a few columns of many rows
+        col, row, value = matrix.columns(np.arange(matrix.shape[1]))
+        return row, col, value
     return matrix.rows(xp.arange(matrix.shape[0]))
 
 
@@ -265,9 +268,10 @@ def lookup(matrix: Matrix, rows, cols, xp):
 
 def nonzero(rows, cols, values, xp):
     """The entries that are not zero, values as float64; under tracing the others are moved past the end."""
-    rows, cols, values = rows.astype(np.int64), cols.astype(np.int64), values.astype(np.float64)
+    rows, cols = (numbers.astype(np.int64, copy=False) for numbers in (rows, cols))
+    values = values.astype(np.float64, copy=False)
     if xp is np:
         keep = values != 0
-        return rows[keep], cols[keep], values[keep]
+        return (rows, cols, values) if keep.all() else (rows[keep], cols[keep], values[keep])
     # sparse data pad their rows with zeros at column 0, which nothing may touch
     return jnp.where(values == 0, _NOWHERE, rows), jnp.where(values == 0, _NOWHERE, cols), values

@@ -4,6 +4,7 @@
 jax.numpy inside jit and vmap (sizes static). The later parts of a combined change win.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -14,9 +15,10 @@ import numpy as np
 from jaxbounds import kinds as ch
 from jaxbounds.array import on_host, scatter_add, scatter_set, segment_sum, xp
 from jaxbounds.batches import Flat
-from jaxbounds.draft import Draft, collect, entries, nonzero
+from jaxbounds.draft import Draft, collect
 from jaxbounds.inputs import read_any
 from jaxbounds.matrix import Dense
+from jaxbounds.merge import base, member, merge, slots_of
 from jaxbounds.model import Model
 from jaxbounds.penalties import Penalty
 from jaxbounds.pytree import pytree, static
@@ -183,7 +185,7 @@ def prepare(model: Model, change: ch.Change | Flat, whole: bool = False) -> Edit
     if draft.sizes[1] <= sum(cols.shape[0] for cols in draft.gone[1]):
         raise ValueError("remove_columns leaves no column at all; keep at least one")
     edit = _assemble(draft, model, whole)
-    return _pad(edit) if host else edit
+    return pad(edit) if host else edit
 
 
 def _prepare_flat(model: Model, changes: Flat, whole: bool) -> Edit:
@@ -221,17 +223,16 @@ def _assemble(draft: Draft, model: Model, whole: bool) -> Edit:
     all_cols = bool((rescaled and not euclidean) or bounded or (dense and full_rows))
     all_rows = bool(bounded or (listed_cols and dense))
 
-    parts = _base(draft, full_rows, listed_cols) + [
+    parts = base(draft, full_rows, listed_cols) + [
         (r, c, xp.zeros(r.shape[0]) if old is None else old, new) for r, c, old, new in draft.puts
     ]
-    rows, cols, old, new = _merge(parts, draft) if parts else (xp.zeros(0, int),) * 2 + (xp.zeros(0),) * 2
+    rows, cols, old, new = merge(parts, draft) if parts else (xp.zeros(0, int),) * 2 + (xp.zeros(0),) * 2
     if model.data is not None:  # new values are stored in the data's dtype, as `apply` does
         new = new.astype(model.data.matrix.dtype).astype(np.float64)
 
     blocks = draft.count or 1
-    row_slots = xp.arange(blocks * n) if all_rows else _unique([rows, *full_rows, *draft.touched[0]], n, xp)
-    col_slots = xp.arange(blocks * d) if all_cols else _unique([cols, *listed_cols], d, xp)
-    slot_of_row, slot_of_col = xp.searchsorted(row_slots, rows), xp.searchsorted(col_slots, cols)
+    row_slots, slot_of_row = slots_of(rows, [*full_rows, *draft.touched[0]], blocks * n, all_rows, xp)
+    col_slots, slot_of_col = slots_of(cols, listed_cols, blocks * d, all_cols, xp)
 
     at = draft.local(row_slots, 0)
     inside = xp.minimum(at, old_n - 1)
@@ -245,9 +246,9 @@ def _assemble(draft: Draft, model: Model, whole: bool) -> Edit:
         weight = scatter_set(weight, xp.searchsorted(row_slots, numbers), value)
     return Edit(
         at.astype(np.int32), draft.local(col_slots, 1).astype(np.int32), slot_of_row.astype(np.int32),
-        slot_of_col.astype(np.int32), old, new, _member(row_slots, full_rows, xp), target, weight,
-        _member(row_slots, draft.gone[0], xp), _member(col_slots, draft.gone[1], xp),
-        _member(col_slots, listed_cols + draft.added_cols, xp), xp.asarray(unit), valid, penalty,
+        slot_of_col.astype(np.int32), old, new, member(row_slots, full_rows, xp), target, weight,
+        member(row_slots, draft.gone[0], xp), member(col_slots, draft.gone[1], xp),
+        member(col_slots, listed_cols + draft.added_cols, xp), xp.asarray(unit), valid, penalty,
         draft.owner(row_slots, 0), draft.owner(col_slots, 1),
         _terms(draft, row_slots, col_slots, rows), n, d, all_rows, all_cols, euclidean,
         spot and euclidean and not draft.gone[1] and model.data is not None, each_penalty,
@@ -255,7 +256,7 @@ def _assemble(draft: Draft, model: Model, whole: bool) -> Edit:
 
 
 def _terms(draft: Draft, row_slots, col_slots, rows):
-    """Row slots, column slots and elements of each candidate, rounded up as `_pad` does."""
+    """Row slots, column slots and elements of each candidate, rounded up as `pad` does."""
     if draft.count is None:
         return None
     owners = draft.owner(row_slots, 0), draft.owner(col_slots, 1), draft.owner(rows, 0)
@@ -280,86 +281,6 @@ def _check_penalty_size(penalty: Penalty, model: Model, d: int, each: bool) -> N
             )
 
 
-def _base(draft: Draft, full_rows, listed_cols) -> list:
-    """Old entries of the rows and columns that must be listed in full; they come before every put."""
-    xp, zeroed = draft.xp, draft.zeroed
-    data: Any = draft.model.data
-    gone_rows = xp.concatenate(zeroed[0]) if zeroed[0] else None
-    gone_cols = xp.concatenate(zeroed[1]) if zeroed[1] else None
-
-    def kept(rows, cols, values):
-        """Old entries stay unless their row or column is replaced."""
-        rows, cols, values = nonzero(rows, cols, values, xp)
-        gone = xp.zeros(values.shape, bool)
-        for numbers, replaced in ((rows, gone_rows), (cols, gone_cols)):
-            if replaced is not None:
-                gone |= xp.isin(numbers, replaced)
-        return rows, cols, values, xp.where(gone, 0.0, values)
-
-    def listed(numbers, axis: int):
-        """All entries of old rows or columns: (number, number on the other axis, value)."""
-        size = draft.old[axis]
-        at = draft.local(numbers, axis)
-        keep = at < size
-        if xp is np:
-            numbers, at = numbers[keep], at[keep]
-        else:
-            at = jnp.minimum(at, size - 1)
-        slot, other, value = (data.matrix.rows if axis == 0 else data.matrix.columns)(at)
-        if xp is jnp:
-            value = jnp.where(keep[slot], value, 0)
-        return numbers[slot], draft.across(numbers[slot], other, axis), value
-
-    parts = []
-    for axis, wanted in ((0, full_rows), (1, listed_cols)):
-        wanted = [numbers for numbers in wanted if len(numbers)]
-        if not wanted:
-            continue
-        if data is not None:
-            found = [listed(_unique(wanted, draft.old[axis], xp), axis)]
-        else:
-            found = []
-            for numbers, matrix in draft.blocks[axis]:
-                row, col, value = entries(matrix, xp)
-                slot, other = (row, col) if axis == 0 else (col, row)
-                found.append((numbers[slot], draft.across(numbers[slot], other, axis), value))
-        for number, other, value in found:
-            parts.append(kept(number, other, value) if axis == 0 else kept(other, number, value))
-    return parts
-
-
-def _merge(parts, draft: Draft):
-    """One element a position: the first part's old value and the last part's new value."""
-    xp = draft.xp
-    rows, cols, old, new = (xp.concatenate([xp.asarray(part[k]) for part in parts]) for k in range(4))
-    rows, cols = rows.astype(np.int64), cols.astype(np.int64)
-    key = rows * draft.sizes[1] + draft.local(cols, 1)
-    order = xp.argsort(key, stable=True)
-    key, rows, cols, old, new = key[order], rows[order], cols[order], old[order], new[order]
-    edge = key[1:] != key[:-1]
-    first = xp.concatenate([xp.ones(1, bool), edge])
-    last = xp.concatenate([edge, xp.ones(1, bool)])
-    position = xp.where(first, xp.arange(key.shape[0]), 0)
-    start = np.maximum.accumulate(position) if xp is np else jax.lax.cummax(position)
-    old = old[start]
-    live = last & ((old != 0) | (new != 0))
-    if xp is np:
-        return rows[live], cols[live], old[live], new[live]
-    return rows, cols, jnp.where(live, old, 0.0), jnp.where(live, new, 0.0)
-
-
-def _unique(arrays, size: int, xp):
-    """Sorted distinct numbers; under tracing padded with `size`."""
-    merged = xp.concatenate([xp.zeros(0, np.int64), *(xp.asarray(a).astype(np.int64) for a in arrays)])
-    if xp is np:
-        return np.unique(merged)
-    return jnp.unique(merged, size=min(merged.shape[0], size), fill_value=size)
-
-
-def _member(slots, groups, xp):
-    return xp.isin(slots, xp.concatenate(groups)) if groups else xp.zeros(slots.shape[0], bool)
-
-
 def bucket(size: int) -> int:
     """The next power of two: few shapes, few compilations."""
     return 1 << max(size - 1, 0).bit_length() if size else 1
@@ -371,28 +292,28 @@ def padded(size: int) -> int:
     return -(-size // step) * step or 1
 
 
-def _pad(edit: Edit) -> Edit:
+def pad(edit: Edit, to: Callable[[int], int] = padded) -> Edit:
     """Pad the slots to few sizes; padding points past the end and changes nothing."""
 
-    def pad(array, size, value):
+    def filled(array, size, value):
         missing = size - array.shape[0]
         return np.concatenate([array, np.full(missing, value, array.dtype)]) if missing else array
 
-    R = edit.rows.shape[0] if edit.all_rows else padded(edit.rows.shape[0])
-    Q = edit.cols.shape[0] if edit.all_cols else padded(edit.cols.shape[0])
-    E = padded(edit.row.shape[0])
+    R = edit.rows.shape[0] if edit.all_rows else to(edit.rows.shape[0])
+    Q = edit.cols.shape[0] if edit.all_cols else to(edit.cols.shape[0])
+    E = to(edit.row.shape[0])
     return replace(
         edit,
-        rows=pad(edit.rows, R, edit.n),
-        cols=pad(edit.cols, Q, edit.d),
-        row=pad(edit.row, E, R),
-        col=pad(edit.col, E, Q),
-        old=pad(edit.old, E, 0.0),
-        new=pad(edit.new, E, 0.0),
-        full=pad(edit.full, R, False),
-        target=pad(edit.target, R, 1.0),
-        weight=pad(edit.weight, R, 0.0),
-        row_removed=pad(edit.row_removed, R, False),
-        col_removed=pad(edit.col_removed, Q, False),
-        whole=pad(edit.whole, Q, False),
+        rows=filled(edit.rows, R, edit.n),
+        cols=filled(edit.cols, Q, edit.d),
+        row=filled(edit.row, E, R),
+        col=filled(edit.col, E, Q),
+        old=filled(edit.old, E, 0.0),
+        new=filled(edit.new, E, 0.0),
+        full=filled(edit.full, R, False),
+        target=filled(edit.target, R, 1.0),
+        weight=filled(edit.weight, R, 0.0),
+        row_removed=filled(edit.row_removed, R, False),
+        col_removed=filled(edit.col_removed, Q, False),
+        whole=filled(edit.whole, Q, False),
     )

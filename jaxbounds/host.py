@@ -60,9 +60,9 @@ class HostMatrix:
         return self.values.T @ t if self.values.dtype == np.float64 else self.values.T.astype(np.float64) @ t
 
     def entries(self):
-        """(row, column, value) of every entry, row by row."""
+        """(row, column, value) of every entry."""
         if sp.issparse(self.values):
-            coo = self.values.tocsr().tocoo()
+            coo = self.values.tocoo()
             return coo.row, coo.col, coo.data
         n, d = self.shape
         return np.repeat(np.arange(n), d), np.tile(np.arange(d), n), self.values.reshape(-1)

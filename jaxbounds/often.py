@@ -1,12 +1,14 @@
 """What is asked of one model again and again: its vectors on the host, and compiled programs for frequent questions.
 
 Some hundreds of small NumPy calls answer a question at once, in milliseconds; a compiled program answers in tens of
-microseconds, and takes a second or more to make. So the first `OFTEN` questions of a kind and size are answered by
-NumPy, and then one compilation serves all models and changes of the same shapes.
+microseconds, and takes a second or more to make. So the first `OFTEN` questions of a kind and size (fewer of large
+ones) are answered by NumPy, and then one compilation serves all models and changes of the same shapes.
 """
 
 import functools
+import threading
 import weakref
+from collections import Counter
 from collections.abc import Callable, Hashable
 from dataclasses import replace
 from typing import Any
@@ -15,9 +17,15 @@ import jax
 import numpy as np
 
 from jaxbounds.array import COMPUTE_ONCE, on_host, to_host
+from jaxbounds.edit import scalar_l2
+from jaxbounds.kinds import Change, SetPenalty
+from jaxbounds.matrix import Sparse
+from jaxbounds.methods import check_method
 from jaxbounds.model import Model
 
 OFTEN = 256  # about as many answers of NumPy as cost a compilation
+_LONG = 16  # 2^this numbers of a question take NumPy as long as its calls do
+_SHORT = 127  # elements in a batch that take NumPy as long as a single question, about
 _PROGRAMS = 64  # kept at a time
 
 
@@ -25,15 +33,43 @@ class Ready:
     """A model on the host, made ready for many questions.
 
     Attributes:
-        host: the model with NumPy leaves.
+        host: the model with NumPy leaves. matrix: the data as they are if they are sparse.
+        steady: whether nobody can write to it.
     """
 
     def __init__(self, model: Model):
         self.host = to_host(model)
         bare = replace(model, data=None, factor=None, inputs=None, source=None)
         self._leaves, self._structure = jax.tree.flatten(bare)
-        self.steady = all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(model))  # nobody can write to it
+        sparse = model.data is not None and isinstance(model.data.matrix, Sparse)
+        self.matrix = model.data.matrix if sparse else None  # type: ignore[union-attr]
+        self.steady = all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(model))
         self._programs: dict[Hashable, Program] = {}
+        self._checked: set[Hashable] = set()
+        self._elements: Counter[int] = Counter()
+
+    @functools.cached_property
+    def strongly_convex(self) -> bool:
+        """Whether the penalty is, so that a ball holds the new optimum."""
+        return self.host.problem.penalty.strong_convexity is not None
+
+    @functools.cached_property
+    def by_elements(self) -> bool:
+        """Whether changed elements are all that a change of single elements lists (`Scattered`)."""
+        scaled = self.host.inputs is not None and self.host.inputs.steps
+        return self.host.data is not None and not scaled and scalar_l2(self.host.problem.penalty, 0)
+
+    def often(self, each: int, count: int) -> bool:
+        """Whether changes of `each` elements, `count` in all now, are asked in batches often enough for a program."""
+        self._elements[each] += count
+        return self._elements[each] > OFTEN * _SHORT
+
+    def check(self, method: Any, change: Change) -> None:
+        """Raise if the method does not apply; what does not set a penalty is checked once for each method."""
+        form = jax.tree.structure(method)
+        if form not in self._checked or any(isinstance(part, SetPenalty) for part in change.parts()):
+            check_method(method, self.host.problem, change)
+            self._checked.add(form)
 
     @functools.cached_property
     def memory(self) -> tuple[Hashable, list]:
@@ -55,8 +91,8 @@ class Ready:
         program = self._programs.get(key)
         if program is None:
             program = self._programs[key] = _program(self.memory[0], tuple(v.shape for v in self.memory[1]), *key)
-        program.asked += 1
-        return program.run(self.memory[1], leaves) if program.asked > OFTEN else None
+        program.asked += 1 + (sum(leaf.size for leaf in leaves) >> _LONG)
+        return program(self.memory[1], leaves) if program.asked > OFTEN else None
 
 
 _READY: "weakref.WeakKeyDictionary[Model, Ready]" = weakref.WeakKeyDictionary()
@@ -85,6 +121,15 @@ class Program:
             return question(jax.tree.unflatten(method, ()), model, jax.tree.unflatten(structure, leaves))
 
         self.run = jax.jit(run, compiler_options=COMPUTE_ONCE)
+        self._compiling, self._compiled = threading.Lock(), False
+
+    def __call__(self, memory: list, leaves: list) -> tuple:
+        if self._compiled:
+            return self.run(memory, leaves)
+        with self._compiling:  # one thread compiles for all
+            answer = self.run(memory, leaves)
+            self._compiled = True
+        return answer
 
 
 @functools.lru_cache(maxsize=_PROGRAMS)

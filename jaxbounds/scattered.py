@@ -8,12 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from jaxbounds.array import xp
-from jaxbounds.draft import lookup
-from jaxbounds.edit import Edit, padded, scalar_l2
+from jaxbounds.array import are_plain, hold, xp
+from jaxbounds.edit import Edit, padded
 from jaxbounds.kinds import Change, SetElements, check_range
 from jaxbounds.model import Model
+from jaxbounds.often import Ready
 from jaxbounds.pytree import pytree, static
+from jaxbounds.slots import distinct, edges, order_of
+
+_MANY = 512  # elements whose old values a compiled program looks up itself: bisection in NumPy takes ten passes or more
 
 
 @pytree
@@ -22,11 +25,13 @@ class Scattered:
 
     Attributes:
         places: (R + Q + 2 E,) int32 touched rows, touched columns, and the slots of each element in both.
-        values: (2, E) float64 old and new values.
+        values: (2, E) float64 new and old values; the old ones are left out, (1, E), where they are many.
+        matrix: the data, where the old values are left out: programs, whose model has none, find them in less time.
     """
 
     places: Any
     values: Any
+    matrix: Any
     row_slots: int = static()
     col_slots: int = static()
 
@@ -38,72 +43,60 @@ class Scattered:
                                 ((R, R), (R + Q, Q), (R + Q + E, E), (R + Q + 2 * E, E)))  # fmt: skip
         inside, at = rows < n, xp.minimum(rows, n - 1)
         target, weight = xp.where(inside, model.rows.target[at], 1.0), xp.where(inside, model.rows.weight[at], 0.0)
+        old = self.values[1] if self.matrix is None else self._old(model, rows, cols, row, col)
         no_row, no_col = xp.zeros_like(rows, dtype=bool), xp.zeros_like(cols, dtype=bool)
         return Edit(
-            rows, cols, row, col, self.values[0], self.values[1], no_row, target, weight, no_row, no_col, no_col,
+            rows, cols, row, col, old, self.values[0], no_row, target, weight, no_row, no_col, no_col,
             xp.asarray(problem.unit(n)), problem.penalty.in_range().all(), problem.penalty, None, None, None, n, d,
             False, False, True, True, False,
         )  # fmt: skip
 
 
-def scattered(model: Model, change: Change) -> Scattered | None:
-    """The elements of a change of single elements, checked; None for any other change, and for other penalties."""
-    if type(change) is not SetElements or not isinstance(model.w, np.ndarray):
+    def _old(self, model: Model, rows, cols, row, col):
+        """What the elements held, 0 in padding."""
+        matrix = self.matrix if model.data is None else model.data.matrix
+        real = row < self.row_slots
+        at = xp.where(real, rows[xp.minimum(row, self.row_slots - 1)], 0)
+        held = matrix.at(at, xp.where(real, cols[xp.minimum(col, self.col_slots - 1)], 0))
+        return hold(xp.where(real, held.astype(np.float64), 0.0))
+
+
+def scattered(known: Ready, change: Change) -> Scattered | None:
+    """A change of single elements, checked; None for any other change, and for other penalties."""
+    if type(change) is not SetElements or not known.by_elements:
         return None
-    scaled = model.inputs is not None and model.inputs.steps
-    if model.data is None or scaled or not scalar_l2(model.problem.penalty, 0):
+    if not are_plain((change.rows, change.cols, change.values)):
         return None
+    model = known.host
+    check_range(change.rows, model.alpha.shape[0], "rows", "row")
+    check_range(change.cols, model.w.shape[0], "cols", "column")
+    return arranged(known, change.rows, change.cols, change.values)
+
+
+def arranged(known: Ready, rows, cols, new, to=padded) -> Scattered | None:
+    """Elements of the data by their rows and columns; None if one is named twice."""
+    model = known.host
+    assert model.data is not None
     n, d, matrix = model.alpha.shape[0], model.w.shape[0], model.data.matrix
-    rows, cols, new = (np.asarray(x) for x in (change.rows, change.cols, change.values))
-    check_range(rows, n, "rows", "row")
-    check_range(cols, d, "cols", "column")
-    order = _order(rows, cols, n, d)
-    if order is None:
-        return None
+    if rows.size == 1:
+        old, new = matrix.at(rows, cols), new.astype(matrix.dtype)
+        return Scattered(np.array([rows[0], cols[0], 0, 0], np.int32), np.array([new, old], np.float64), None, 1, 1)
+    order = order_of(rows.astype(np.int64) * d + cols, n * d)
     rows, cols, new = rows[order], cols[order], new[order]
-    first = np.empty(rows.size, bool)
-    first[:1] = True
-    np.not_equal(rows[1:], rows[:-1], out=first[1:])
-    (row_slots, row), (col_slots, col) = (rows[first], np.cumsum(first) - 1), _grouped(cols, d)
-    R, Q, E = padded(row_slots.size), padded(col_slots.size), padded(rows.size)
+    first = edges(rows)
+    if (~first[1:] & (cols[1:] == cols[:-1])).any():
+        return None
+    (row_slots, row), (col_slots, col) = (rows[first], np.cumsum(first) - 1), distinct(cols, d)
+    R, Q, E = to(row_slots.size), to(col_slots.size), to(rows.size)
     parts = (R, row_slots, n), (Q, col_slots, d), (E, row, R), (E, col, Q)
     places = np.empty(R + Q + 2 * E, np.int32)
     start = 0
     for size, numbers, past in parts:
         places[start : start + numbers.size], places[start + numbers.size : start + size] = numbers, past
         start += size
-    values = np.zeros((2, E))
-    values[0, : rows.size] = lookup(matrix, rows, cols, np)
-    values[1, : rows.size] = new.astype(matrix.dtype)  # stored in the data's dtype, as `apply` does
-    return Scattered(places, values, R, Q)
-
-
-def _order(rows, cols, n: int, d: int):
-    """The order of the elements by row, then column; None if one is named twice."""
-    if rows.size == 1:
-        return slice(None)
-    bits = max(rows.size - 1, 1).bit_length()
-    key = rows.astype(np.int64) * d + cols
-    if n * d >> 63 - bits:  # too large to sort together with the elements' numbers, which is twice as fast
-        order = np.argsort(key)
-        key = key[order]
-    else:
-        key = (key << bits) + np.arange(rows.size)
-        key.sort()
-        order = key & (1 << bits) - 1
-        key >>= bits
-    return None if (key[1:] == key[:-1]).any() else order
-
-
-def _grouped(numbers, size: int):
-    """(distinct numbers, which of them each is): counted where there are about as many, sorted otherwise."""
-    if numbers.size == 1:
-        return numbers, np.zeros(1, np.int32)
-    if size > 4 * numbers.size:
-        return np.unique(numbers, return_inverse=True)
-    used = np.zeros(size, bool)
-    used[numbers] = True
-    distinct = np.flatnonzero(used)
-    place = np.empty(size, np.int32)
-    place[distinct] = np.arange(distinct.size)
-    return distinct, place[numbers]
+    many = known.matrix is not None and rows.size >= _MANY
+    values = np.zeros((1 if many else 2, E))
+    values[0, : rows.size] = new.astype(matrix.dtype)  # stored in the data's dtype, as `apply` does
+    if not many:
+        values[1, : rows.size] = matrix.at(rows, cols)
+    return Scattered(places, values, known.matrix if many else None, R, Q)

@@ -22,11 +22,12 @@ from jaxbounds.classes import not_a_model
 from jaxbounds.edit import prepare, scalar_l2
 from jaxbounds.host import HostMatrix
 from jaxbounds.inputs import rows_of
-from jaxbounds.kinds import AddColumns, Change, SetElements, SetPenalty
+from jaxbounds.kinds import Change, SetElements
+from jaxbounds.large import each_alone, large, new_penalty, touched
 from jaxbounds.matrix import Matrix
 from jaxbounds.model import Model
 from jaxbounds.names import named_columns
-from jaxbounds.penalties import Penalty
+from jaxbounds.often import Ready, ready
 from jaxbounds.projected import ProjectedRows, project
 from jaxbounds.pytree import in_float64, is_traced, pytree, static
 from jaxbounds.spots import Spots, are_spots, blocks, by_size, spots_of
@@ -38,7 +39,6 @@ _LEAST = 1 << 18  # numbers of a batch that is worth a thread of its own
 _VMAPPED = 64  # candidates at a time where bound is vmapped
 _BLOCK = 4096  # elements at a time in a compiled program: its vectors then stay in the cache
 _BLOCKS = 16  # of a piece of compiled work
-_COMPILED = 1 << 15  # elements of a batch that is worth a second of compilation
 _SUMMARY = "status", "gap", "radius", "dual_radius", "fallback"
 _COPIES = 48  # vectors over its slots that a certificate holds at a time
 
@@ -151,8 +151,10 @@ def bound_each(
     change: their touched rows, columns and elements lie end to end, and sums are taken over each candidate's own. The
     model's vectors are shared. Values agree with `bound` to 1e-9 of the values they hold (sums are taken in another
     order; `Partial` to 1e-4, its inner solvers stop early) and depend on no other candidate, nor on `batch_size`.
-    Many changes of single elements (L2 with one lam; 32,768 elements or more, no X) run in a program that is compiled
-    once for each loss and number of elements, in a second or two: the rest is NumPy and compiles nothing.
+    Many changes of single elements (L2 with one lam; 32,768 elements or more by now, no X) run in a program compiled
+    once for each loss and number of elements, in a second or two. Changes of 2,048 elements or more (L2 part, no X, no
+    intercept, `Cached` or `Theorem1`) are asked one at a time, as `bound` answers them: compiled when they come often,
+    and their last bits may then change. The rest is NumPy and compiles nothing.
     Changes of single elements count each element as a row and a column of its own, so that their allowances for
     rounding are larger than `bound`'s where elements share a row (distances by up to 1e-5 of their lower ends), and
     their last bit may depend on whether all candidates have as many elements.
@@ -212,20 +214,26 @@ def _sweep(model: Model, changes, method: Method, matrix, batch_size: int | None
         if isinstance(changes, Change):
             return _vmapped(model, changes, method, matrix, _summary, batch_size or _VMAPPED)
         return _loop(model, [changes[b] for b in range(changes.size)], method, _summary, matrix)
-    shared = dataclasses.replace(model, factor=None)
+    known, shared = ready(model) or Ready(model), dataclasses.replace(model, factor=None)
     model, changes = to_host((model, changes))
     rows = None if matrix is None else project(model, matrix)
     total, done, found, pieces = size_of(changes), 0, None, []
     for group in groups_of(changes):
+        if rows is None and (alone := large(model, group, method)).any():
+            members = np.flatnonzero(alone)
+            size = batch_size or -(-len(members) // (4 * CORES))
+            solve = functools.partial(each_alone, model, known, method)
+            pieces += _cut(group if alone.all() else group.pick(members), size, solve)
+            if alone.all():
+                continue
+            group = group.pick(np.flatnonzero(~alone))
         if isinstance(method, Cached | Theorem1) and are_spots(model, group):
-            pieces += _spot_pieces(model, shared, group, method, rows, batch_size)
+            pieces += _spot_pieces(known, shared, group, method, rows, batch_size)
             continue
         # the penalties of a group have a leading axis, which only flat methods expect
         check_method(method, model.problem, group if method.flat else candidate(changes, int(group.members[0])))
         size = batch_size or _batch_size(group.count, _work(model, group, method, matrix))
-        ends = range(0, group.count, size)
-        cut = [group.cut(start, min(start + size, group.count)) for start in ends]
-        pieces += [(piece.members, functools.partial(_solve, model, piece, method, rows)) for piece in cut]
+        pieces += _cut(group, size, functools.partial(_solve, model, method, rows))
 
     def take(piece, answer):
         nonlocal done, found
@@ -248,10 +256,16 @@ def _batch_size(count: int, work: float) -> int:
     return max(1, min(share, int(_BUDGET / CORES / work)))
 
 
-def _solve(model: Model, piece: Flat, method: Method, rows: ProjectedRows | None) -> dict:
+def _cut(group: Flat, size: int, solve: Callable) -> list:
+    """Pieces of `size` candidates: their numbers, and what finds what is known of them."""
+    cut = [group.cut(start, min(start + size, group.count)) for start in range(0, group.count, size)]
+    return [(piece.members, functools.partial(solve, piece)) for piece in cut]
+
+
+def _solve(model: Model, method: Method, rows: ProjectedRows | None, piece: Flat) -> dict:
     """What is known of the candidates of one piece."""
     # no ball, but boxes of all coefficients, or a pass over the data for each: one by one
-    if _new_penalty(model, piece).strong_convexity is None or not method.flat or model.problem.intercept:
+    if new_penalty(model, piece).strong_convexity is None or not method.flat or model.problem.intercept:
         changes, matrix = [piece.change(k) for k in range(piece.count)], None if rows is None else rows.matrix
         return _loop(model, changes, method, _summary, matrix, prepare(model, piece).valid)
     return _known(model, method, certify(method, model, piece)[0], rows)
@@ -269,19 +283,19 @@ def _known(model: Model, method: Method, parts, rows: ProjectedRows | None) -> d
     return found
 
 
-def _spot_pieces(model: Model, shared: Model, group: Flat, method: Method, rows, batch_size: int | None):
+def _spot_pieces(known: Ready, shared: Model, group: Flat, method: Method, rows, batch_size: int | None):
     """Pieces of candidates that change single elements: compiled where there are many and no scores are asked."""
     pieces = []
     for members, each in by_size(group):
         count, block = len(members), max(1, _BLOCK // each)
-        compiled = rows is None and count * each >= _COMPILED and each <= _BLOCK
+        compiled = rows is None and each <= _BLOCK and known.often(each, count * each)
         work = _COPIES * each + (0 if rows is None else 8 * rows.matrix.shape[0])
         size = batch_size or _batch_size(count, work)
         size = min(size, _BLOCKS * block) if compiled else size
         for start in range(0, count, size):
             part = members[start : start + size]
-            known = functools.partial(_compiled_spots, shared, block) if compiled else functools.partial(_spots, rows)
-            pieces.append((group.members[part], functools.partial(known, model, group, method, part, each)))
+            solve = functools.partial(_compiled_spots, shared, block) if compiled else functools.partial(_spots, rows)
+            pieces.append((group.members[part], functools.partial(solve, known.host, group, method, part, each)))
     return pieces
 
 
@@ -308,12 +322,6 @@ def _each_block(model: Model, method: Method, spots: Spots, used):
     like = jax.eval_shape(solve, 0)
     nothing = jax.tree.map(lambda part: jnp.zeros((spots.valid.shape[0], *part.shape), part.dtype), like)
     return jax.lax.fori_loop(0, used, step, nothing)
-
-
-def _new_penalty(model: Model, group: Flat) -> Penalty:
-    """The penalty of the candidates, with a leading axis if the change sets it."""
-    new = [part.penalty for part in group.flat if isinstance(part, SetPenalty)]
-    return new[-1] if new else model.problem.penalty
 
 
 def _summary(bounds: Bounds, matrix) -> dict:
@@ -389,14 +397,12 @@ def _map_on_devices(model, changes, method, about, question, batch_size: int, me
 def _work(model: Model, group: Flat, method: Method, matrix) -> float:
     """About how many numbers a candidate of the group holds at a time."""
     n, d = model.alpha.shape[0], model.w.shape[0]
-    data = model.data
-    per_row, per_col = (d, n) if data is None else (min(d, data.matrix.row_terms), min(n, data.matrix.col_terms))
-    per_element = per_row + per_col if isinstance(method, Partial) else 1
     new = any(owner is None for owner in group.owners)
-    euclidean = scalar_l2(model.problem.penalty, 0) and scalar_l2(_new_penalty(model, group), int(new))
+    euclidean = scalar_l2(model.problem.penalty, 0) and scalar_l2(new_penalty(model, group), int(new))
     slots = 0.0 if euclidean else d  # other penalties may list every column
-    for part, owner in zip(group.flat, group.owners, strict=True):
-        if owner is not None:
-            each = per_element if isinstance(part, SetElements) else per_col if hasattr(part, "cols") else per_row
-            slots += len(owner) / group.count * (n if isinstance(part, AddColumns) else each)
+    if isinstance(method, Partial) and any(isinstance(part, SetElements) for part in group.flat):  # lists whole rows
+        data = model.data
+        each = n + d if data is None else min(d, data.matrix.row_terms) + min(n, data.matrix.col_terms)
+        slots += each * max(len(owner) for owner in group.owners if owner is not None) / group.count
+    slots += touched(model, group).max()
     return 1 + _COPIES * slots + (0 if matrix is None else 8 * matrix.shape[0])

@@ -10,9 +10,9 @@ import pytest
 import scipy.sparse as sp
 
 import jaxbounds as jb
-from jaxbounds import often
+from jaxbounds import often, sweeps
+from jaxbounds import scattered as scattered_elements
 from jaxbounds.chunks import make_chunks
-from jaxbounds.scattered import scattered
 
 N, D = 40, 6
 LOSSES = {"smoothed_hinge": lambda: jb.losses.smoothed_hinge(0.5), "squared": jb.losses.squared}
@@ -124,10 +124,11 @@ def test_repeated_elements_and_bad_numbers():
 
 
 def test_grouping_lists_each_row_and_column_once():
-    model = jax.tree.map(lambda x: np.asarray(x) if isinstance(x, jax.Array) else x, model_of())
+    known = often.Ready(model_of())
+    model = known.host
     for seed, size in enumerate((1, 2, 7, 40, 200)):
         change = elements(size, seed)
-        found = scattered(model, change)
+        found = scattered_elements.scattered(known, change)
         assert found is not None
         edit = found.edit(model)
         rows, cols = edit.rows[edit.rows < N], edit.cols[edit.cols < D]
@@ -166,3 +167,28 @@ def test_stored_values_are_found_by_bisection():
         host = jax.tree.map(np.asarray, chunks)
         np.testing.assert_array_equal(host.at(rows, cols), X[rows, cols])
         np.testing.assert_array_equal(jax.jit(lambda c, r, j: c.at(r, j))(chunks, rows, cols), X[rows, cols])
+
+
+def test_programs_find_the_old_values_of_many_elements(monkeypatch):
+    """NumPy looks up a few, a program those of many: both know what the data held."""
+    monkeypatch.setattr(scattered_elements, "_MANY", 8)
+    model = model_of(sparse=True)
+    for size in (7, 40):
+        found = scattered_elements.scattered(often.Ready(model), elements(size))
+        assert found is not None and (found.matrix is None) == (size < 8)
+        host, compiled = both(monkeypatch, model, elements(size))
+        np.testing.assert_allclose(facts(compiled), facts(host), rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(compiled.w().lower, host.w().lower, rtol=1e-12, atol=1e-12)
+
+
+def test_small_batches_are_compiled_once_they_came_often(monkeypatch):
+    monkeypatch.setattr(often, "OFTEN", 1)
+    model, before = model_of(lam=0.06), sweeps._each_block._cache_size()
+    batch = jb.stack([elements(3, seed) for seed in range(20)])
+    found = [facts_each(jb.bound_each(model, batch)) for _ in range(3)]
+    assert sweeps._each_block._cache_size() == before + 1
+    np.testing.assert_allclose(found[2], found[0], rtol=1e-9, atol=1e-9)
+
+
+def facts_each(each):
+    return [np.asarray(x) for x in (each.distance.lower, each.distance.upper, each.gap, each.radius, each.dual_radius)]

@@ -8,7 +8,7 @@ import pytest
 import scipy.sparse as sp
 
 import jaxbounds as jb
-from jaxbounds import sweeps
+from jaxbounds import often, sweeps
 from jaxbounds.array import COMPUTE_ONCE, hold
 
 N, D = 40, 6
@@ -61,7 +61,7 @@ def test_ragged_candidates_equal_a_loop(method, dtype, sparse, loss):
 
 @pytest.mark.parametrize("each", [1, 4])
 def test_the_compiled_program_equals_a_loop(monkeypatch, each):
-    monkeypatch.setattr(sweeps, "_COMPILED", 1)
+    monkeypatch.setattr(often, "OFTEN", 0)
     monkeypatch.setattr(sweeps, "_BLOCK", 16)
     model = model_of("float32", True)
     changes = [jb.set_elements(at // D, at % D, RNG.normal(size=each))

@@ -1,0 +1,54 @@
+"""Whole numbers on the host put in order and told apart, in a few passes each: the grouping of elements."""
+
+import numpy as np
+
+_SPARSE = 64  # numbers that are possible for each that is there, up to which counting is faster than sorting
+
+
+def order_of(key, top: int):
+    """Where the keys, int64 below `top`, stand in ascending order, equal ones as they come; a slice if they do so."""
+    descents = np.count_nonzero(key[1:] < key[:-1])
+    if not descents:
+        return slice(None)
+    bits = (key.size - 1).bit_length()
+    if descents * 8 < key.size or top >> 63 - bits:  # few runs, which are merged
+        return np.argsort(key, kind="stable")
+    packed = (key << bits) + np.arange(key.size)  # one array to sort is twice as fast as one and its numbers
+    packed.sort()
+    return packed & (1 << bits) - 1
+
+
+def edges(ordered):
+    """Where another number begins in an array in order: bool, the first included."""
+    first = np.empty(ordered.size, bool)
+    first[:1] = True
+    np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
+    return first
+
+
+def distinct(numbers, size: int):
+    """(distinct numbers, which of them each is) of numbers below `size`."""
+    if numbers.size < 2:
+        return numbers, np.zeros(numbers.size, np.int64)
+    if size > _SPARSE * numbers.size:
+        order = order_of(numbers.astype(np.int64, copy=False), size)
+        ordered = numbers[order]
+        first = edges(ordered)
+        place = np.empty(numbers.size, np.int64)
+        place[order] = np.cumsum(first) - 1
+        return ordered[first], place
+    used = np.zeros(size, bool)
+    used[numbers] = True
+    found = np.flatnonzero(used)
+    place = np.empty(size, np.int64)
+    place[found] = np.arange(found.size)
+    return found, place[numbers]
+
+
+def members(ordered, groups):
+    """Which of the distinct numbers, in order, are in one of the groups: bool."""
+    found = np.zeros(ordered.size, bool)
+    for numbers in groups if ordered.size else ():
+        at = np.searchsorted(ordered[:-1], numbers)
+        found[at[ordered[at] == numbers]] = True
+    return found
