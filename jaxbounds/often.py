@@ -10,7 +10,7 @@ import threading
 import weakref
 from collections import Counter
 from collections.abc import Callable, Hashable
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import jax
@@ -45,7 +45,7 @@ class Ready:
         self.matrix = model.data.matrix if sparse else None  # type: ignore[union-attr]
         self.steady = all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(model))
         self._programs: dict[Hashable, Program] = {}
-        self._checked: set[Hashable] = set()
+        self._checked: set[type] = set()
         self._elements: Counter[int] = Counter()
 
     @functools.cached_property
@@ -65,11 +65,11 @@ class Ready:
         return self._elements[each] > OFTEN * _SHORT
 
     def check(self, method: Any, change: Change) -> None:
-        """Raise if the method does not apply; what does not set a penalty is checked once for each method."""
-        form = jax.tree.structure(method)
-        if form not in self._checked or any(isinstance(part, SetPenalty) for part in change.parts()):
+        """Raise if the method does not apply; one without parameters is checked once where the penalty stays."""
+        again = fields(method) or any(isinstance(part, SetPenalty) for part in change.parts())
+        if again or type(method) not in self._checked:
             check_method(method, self.host.problem, change)
-            self._checked.add(form)
+            self._checked.add(type(method))
 
     @functools.cached_property
     def memory(self) -> tuple[Hashable, list]:
