@@ -1,6 +1,7 @@
 """DualCoordinate(compiled=True): epochs in C give the optimum of the other solvers, and refuse what they cannot do."""
 
 import shutil
+import threading
 
 import jax
 import jax.numpy as jnp
@@ -102,6 +103,30 @@ def test_one_step(loss, kappa):
         np.testing.assert_allclose(new, expected, rtol=1e-9, atol=1e-12)
 
 
+def test_passes_go_on_without_a_final_phase():
+    """However slowly the gap falls: rows of norm 7 at lam 1e-3 take hundreds of passes."""
+    rng = np.random.default_rng(7)
+    y, rows = np.sign(rng.normal(size=200)), rng.normal(size=(200, 50))
+    problem = jb.Problem(jb.losses.smoothed_hinge(0.5), jb.penalties.l2(1e-3))
+    solver = DualCoordinate(compiled=True, polish=False)
+    with pytest.warns(jb.FitWarning):
+        short, long = (jb.fit(problem, rows, y, solver=solver, max_steps=steps) for steps in (20, 200))
+    assert float(long.gap) < 0.1 * float(short.gap)
+
+
+def test_first_use_in_threads(monkeypatch):
+    """One thread builds for all."""
+    built = []
+    monkeypatch.setattr(compiled, "_BUILT", [])
+    monkeypatch.setattr(jax.ffi, "register_ffi_target", lambda *args, **named: built.append(args))
+    threads = [threading.Thread(target=compiled.build) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(built) == 1
+
+
 def test_several_at_once():
     """vmap runs the C code for one problem after the other."""
     problem = lambda lam: jb.Problem(jb.losses.squared_hinge(), jb.penalties.l2(lam))  # noqa: E731
@@ -123,7 +148,7 @@ def test_refusals(monkeypatch):
         fit(jb.losses.hinge(), jb.penalties.l2(0.1), jb.RowBlocks([X[:30], X[30:]]))
     with pytest.raises(TypeError, match="compiled"):
         DualCoordinate(compiled="yes").check(jb.Problem(jb.losses.hinge(), jb.penalties.l2(0.1)))
-    compiled.build.cache_clear()
+    monkeypatch.setattr(compiled, "_BUILT", [])
     monkeypatch.setattr(shutil, "which", lambda name: None)
     with pytest.raises(RuntimeError, match="needs a C compiler .* leave out compiled"):
         fit(jb.losses.hinge(), jb.penalties.l2(0.1))

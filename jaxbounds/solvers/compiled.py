@@ -1,10 +1,10 @@
 """The epochs of `DualCoordinate(compiled=True)`: C code, built by the machine's C compiler when it is first used."""
 
 import ctypes
-import functools
 import shutil
 import subprocess
 import tempfile
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,18 @@ from jaxbounds.solvers.common import Task
 
 _TARGET = "jaxbounds_sdca"
 _REMEDY = "leave out compiled=True"
+_LOCK, _BUILT = threading.Lock(), []  # a target can be registered only once
 
 
-@functools.cache
 def build() -> None:
     """Compile sdca.c and register it with jax, once a process; nothing is left on disk."""
+    with _LOCK:
+        if not _BUILT:
+            jax.ffi.register_ffi_target(_TARGET, jax.ffi.pycapsule(_library().jaxbounds_sdca), platform="cpu")
+            _BUILT.append(_TARGET)
+
+
+def _library() -> ctypes.CDLL:
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
         raise RuntimeError(f"DualCoordinate(compiled=True) needs a C compiler on the PATH (cc, gcc, clang); {_REMEDY}")
@@ -35,8 +42,7 @@ def build() -> None:
         found = subprocess.run([*command, str(source), "-o", str(library), "-lm"], capture_output=True, text=True)
         if found.returncode:
             raise RuntimeError(f"{compiler} could not compile sdca.c ({found.stderr.strip()[:300]}); {_REMEDY}")
-        function = ctypes.CDLL(str(library)).jaxbounds_sdca
-    jax.ffi.register_ffi_target(_TARGET, jax.ffi.pycapsule(function), platform="cpu")
+        return ctypes.CDLL(str(library))
 
 
 def _kinks(loss: Loss) -> tuple | None:

@@ -55,10 +55,11 @@ class Centred:
         return step_slope(self.loss, q, self.centre, y, self.gamma)
 
 
-def _more(passes, ratio):
-    """Passes of the next compiled epochs: twice as many where the gap fell slowly, none if it hardly falls at all."""
+def _more(passes, ratio, polish: bool):
+    """Passes of the next compiled epochs: more where the gap fell slowly, none where the final phase is due."""
     slow = jnp.minimum(2 * passes, _MOST)
-    slow = jnp.where((ratio > 0.5) & (passes >= _MOST), 0, slow)
+    if polish:
+        slow = jnp.where((ratio > 0.5) & (passes >= _MOST), 0, slow)
     return jnp.where(ratio > 0.1, slow, passes).astype(jnp.int32)
 
 
@@ -89,8 +90,8 @@ class DualCoordinate(Solver):
         epochs: SDCA epochs before the final phase.
         polish: whether there is a final phase; without it the solver is plain SDCA.
         max_cg: most conjugate gradient steps for one Newton direction.
-        compiled: whether epochs are C code that visits single rows, on the CPU, and go on as long as they halve the
-            gap; for the logistic loss and those of straight and quadratic pieces with L2 or the elastic net. It is
+        compiled: whether epochs are C code that visits single rows, on the CPU, and go on as long as they shrink the
+            gap well; for the logistic loss and those of straight and quadratic pieces with L2 or the elastic net. It is
             compiled when it is first used, and asks for a C compiler on the PATH.
 
     Example:
@@ -170,7 +171,7 @@ class DualCoordinate(Solver):
         point, rows, columns = self._gap(task, path, alpha)
         best = state.best.update(*point, patience=_PATIENCE if self.polish else 50 * _PATIENCE)
         if self.compiled:
-            state = replace(state, v=v, passes=_more(state.passes, best.last_gap / state.best.last_gap))
+            state = replace(state, v=v, passes=_more(state.passes, best.last_gap / state.best.last_gap, self.polish))
         return replace(state, best=best, path=path, alpha=alpha, rows_gap=rows, columns_gap=columns, centre=alpha)
 
     def _newton(self, task: Task, state: _State, tol) -> _State:
