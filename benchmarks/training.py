@@ -222,15 +222,17 @@ def _geometric(ratios: list[float]) -> str:
 
 def _summary(cells: list[dict]) -> list[list[str]]:
     """Our time over the best peer's, by loss and in all: geometric mean and worst at large lam and at small lam."""
-    rows = []
-    for loss in [*dict.fromkeys(cell["loss"] for cell in cells), "all", "all, faster of two"]:
-        chosen = [cell for cell in cells if (loss[:3] == "all" or loss == cell["loss"]) and cell["rival"]]
-        ours = lambda cell: min(cell["solve"], cell.get("compiled", np.inf) if "," in loss else np.inf)  # noqa: B023, E731
-        large = [ours(cell) / cell["peer"] for cell in chosen if cell["lam"] >= 1e-3]
-        small = [ours(cell) / cell["peer"] for cell in chosen if cell["lam"] < 1e-3]
+    rows, losses = [], list(dict.fromkeys(cell["loss"] for cell in cells))
+    lines = [(loss, [loss], ["solve"]) for loss in losses]
+    lines += [("all", losses, ["solve"]), ("all, faster of two", losses, ["solve", "compiled"])]
+    for line, among, solvers in lines:
+        chosen = [cell for cell in cells if cell["loss"] in among and cell["rival"]]
+        ratios = [(cell["lam"], min(cell[key] for key in solvers if key in cell) / cell["peer"]) for cell in chosen]
+        large = [ratio for lam, ratio in ratios if lam >= 1e-3]
+        small = [ratio for lam, ratio in ratios if lam < 1e-3]
         worst = lambda ratios: f"{max(ratios):.2f}" if ratios else ""  # noqa: E731
         ahead = f"{sum(ratio <= 1 for ratio in large + small)} of {len(chosen)}"
-        rows.append([loss, ahead, _geometric(large), worst(large), _geometric(small), worst(small)])
+        rows.append([line, ahead, _geometric(large), worst(large), _geometric(small), worst(small)])
     return rows
 
 

@@ -50,15 +50,9 @@ class Chunks:
     start: jax.Array
     terms: int = static()
 
-    def reduce(self, vector: jax.Array, power: int = 1) -> jax.Array:
-        """sum over the entries of each owner of value^power * vector[index], for a finite vector."""
+    def reduce(self, vector: jax.Array | None, power: int = 1) -> jax.Array:
+        """sum over the entries of each owner of value^power * vector[index], for a finite vector; None is all ones."""
         return _reduce(self, vector, power)
-
-    def squares(self) -> jax.Array:
-        """sum over the entries of each owner of value^2."""
-        sums = jnp.sum(self.data.astype(jnp.float64) ** 2, axis=1)
-        count = self.start.shape[0] - 1
-        return jax.ops.segment_sum(sums, self.owner, count, indices_are_sorted=True, mode="promise_in_bounds")
 
     def entries(self, idx: Any) -> tuple[Any, Any, Any]:
         """Entries of the owners idx: (slot in idx, index, value), flat; exact on NumPy idx, else padded."""
@@ -117,12 +111,13 @@ class Chunks:
 
 
 @partial(jax.jit, static_argnames="power")  # traced once for all the products of a program
-def _reduce(part: Chunks, vector: jax.Array, power: int) -> jax.Array:
+def _reduce(part: Chunks, vector: jax.Array | None, power: int) -> jax.Array:
     """Chunks.reduce. The sum over L is unrolled: XLA's CPU code for it is twice as fast as for a reduction."""
     sums = jnp.zeros(part.owner.shape, jnp.float64)
     for k in range(part.data.shape[1]):
         value = part.data[:, k].astype(jnp.float64)
-        sums = sums + (value if power == 1 else value**power) * take(vector, part.indices[:, k])
+        value = value if power == 1 else value**power
+        sums = sums + (value if vector is None else value * take(vector, part.indices[:, k]))
     count = part.start.shape[0] - 1
     return jax.ops.segment_sum(sums, part.owner, count, indices_are_sorted=True, mode="promise_in_bounds")
 

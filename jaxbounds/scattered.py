@@ -51,7 +51,6 @@ class Scattered:
             False, False, True, True, False,
         )  # fmt: skip
 
-
     def _old(self, model: Model, rows, cols, row, col):
         """What the elements held, 0 in padding."""
         matrix = self.matrix if model.data is None else model.data.matrix

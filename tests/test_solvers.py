@@ -229,8 +229,9 @@ def test_column_scale_of_sparse_data(intercept):
     for dtype, rtol in ((np.float32, 1e-6), (np.float64, 1e-13)):
         with jax.enable_x64(True):
             matrices = [as_matrix(make(X.astype(dtype))) for make in (sp.csr_array, np.asarray)]
-            found, expected = (column_scale(matrix, jnp.asarray(WEIGHTS), intercept) for matrix in matrices)
-        np.testing.assert_allclose(found, expected, rtol=rtol)
+            for weights in (WEIGHTS, np.full(N, 1 / N)):  # equal ones are not gathered
+                found, expected = (column_scale(matrix, jnp.asarray(weights), intercept) for matrix in matrices)
+                np.testing.assert_allclose(found, expected, rtol=rtol)
 
 
 @pytest.mark.parametrize(("kind", "intercept"), [("dense", True), ("sparse", False)])

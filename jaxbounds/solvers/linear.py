@@ -74,7 +74,7 @@ def column_scale(matrix: Matrix, c: jax.Array, intercept: bool) -> jax.Array:
     if isinstance(matrix, Sparse):
         by_col = matrix.by_col  # neither makes a squared copy of the data, which costs three products
         alike = jnp.all(c == c[0])
-        squares = lax.cond(alike, lambda: c[0] * by_col.squares(), lambda: by_col.reduce(c, 2))
+        squares = lax.cond(alike, lambda: c[0] * by_col.reduce(None, 2), lambda: by_col.reduce(c, 2))
     else:
         squares = matrix.map(jnp.square).rmatvec(c)
     if not intercept:

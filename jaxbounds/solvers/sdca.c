@@ -3,7 +3,7 @@
    max_alpha  -sum_i c_i f*(-alpha_i) - psi*(v),  v = sum_i c_i o_i alpha_i x_i,  w_j = soft(v_j, l1_j) inverse_j.
    The step on a row solves for alpha_i exactly under the curvature kappa_i = c_i sum_j inverse_j x_ij^2: with
    q = o_i x_i.w + offset_i and z = q - kappa_i alpha_i, the new alpha_i = -f'(z + kappa_i alpha_i). A row whose
-   alpha_i did not move from an end of its domain is left out for the rest of the call. */
+   alpha_i did not move is left out until the last quarter of the epochs. */
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -78,7 +78,7 @@ static inline double soft(double v, double l1)
                 double next = new_alpha(f, q - kappa[i] * alpha[i], kappa[i], alpha[i]);                               \
                 double step = c[i] * o[i] * (next - alpha[i]);                                                         \
                 if (next == alpha[i] || !isfinite(step)) {                                                             \
-                    if (epoch > 0 && epoch < all) order[at] = order[--active], order[active] = (int32_t)i, at--;                      \
+                    if (epoch > 0 && epoch < all) order[at] = order[--active], order[active] = (int32_t)i, at--;       \
                     continue;                                                                                          \
                 }                                                                                                      \
                 alpha[i] = next;                                                                                       \
