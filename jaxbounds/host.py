@@ -29,6 +29,11 @@ class HostMatrix:
         """(n, d)."""
         return self.values.shape
 
+    @property
+    def nnz(self) -> int:
+        """Stored entries."""
+        return self.values.nnz if sp.issparse(self.values) else self.values.size
+
     @cached_property
     def row_terms(self) -> int:
         """Most summands in a row sum (for rounding allowances)."""

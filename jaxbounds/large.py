@@ -41,7 +41,7 @@ def large(model: Model, group: Flat, method: Method):
 
 
 def touched(model: Model, group: Flat):
-    """(count,) about how many old elements each candidate touches."""
+    """(count,) about how many elements each candidate touches, old and new."""
     total = np.zeros(group.count)
     for part, owner in zip(group.flat, group.owners, strict=True):
         if owner is not None:
@@ -59,10 +59,11 @@ def _extent(model: Model, part: Any, count: int):
         return np.full(count, (d, n)[along])
     lists = (matrix.by_row, matrix.by_col)[along]
     width = lists.data.shape[1]
+    new = part.matrix.nnz / count if hasattr(part, "matrix") and count else 0.0
     if isinstance(part, AddRows | AddColumns):
-        return np.full(count, width * len(lists.owner) / (n, d)[along])
+        return np.full(count, new)
     at = np.clip(part.cols if along else part.rows, 0, (n, d)[along] - 1)
-    return width * (lists.start[at + 1] - lists.start[at])
+    return new + width * (lists.start[at + 1] - lists.start[at])
 
 
 def each_alone(model: Model, known: Ready, method: Method, group: Flat) -> dict:

@@ -9,6 +9,7 @@ import scipy.sparse as sp
 
 import jaxbounds as jb
 from jaxbounds import large, often
+from jaxbounds.batches import groups_of
 
 N, D = 60, 8
 
@@ -114,3 +115,12 @@ def test_large_changes_of_many_sizes_compile_few_programs(monkeypatch):
     at = [rng.choice(N * D, size, replace=False) for size in range(33, 65)]
     jb.bound_each(model, jb.stack([jb.set_elements(k // D, k % D, 1.0) for k in at]))
     assert often._program.cache_info().currsize <= 2  # 32 or 64 rows, 8 columns, 64 elements
+
+
+def test_new_entries_of_sparse_data_count():
+    """Dense rows set into sparse data, or added to it, touch all their columns."""
+    model = often.Ready(model_of(True)).host
+    dense = [jb.set_rows([k], np.ones((1, D))) for k in (0, 1)], [jb.add_rows(np.ones((1, D)), [1.0])] * 2
+    for changes in dense:
+        (group,) = groups_of(jb.stack(changes))
+        assert (large.touched(model, group) >= D).all()
