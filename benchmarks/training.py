@@ -34,7 +34,7 @@ from products import SIZES, power_law
 
 import jaxbounds as jb
 from jaxbounds.matrix import Dense, as_matrix
-from jaxbounds.solvers import DualCoordinate, Task, default_solver
+from jaxbounds.solvers import DualCoordinate, ProximalGradient, Task, default_solver
 
 LOSSES = {
     "logistic": jb.losses.logistic,
@@ -46,7 +46,10 @@ LOSSES = {
 }
 SETS = ("a9a", "rcv1", "real-sim", "dense", "golub")
 LAMS = (1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5)
-COMPILED = ("logistic", "squared_hinge", "smoothed_hinge")  # losses for which our solver in C is tried too
+COMPILED = {  # our solvers in C, tried too
+    **dict.fromkeys(("logistic", "squared_hinge", "smoothed_hinge"), DualCoordinate(compiled=True)),
+    **dict.fromkeys(("lasso", "elastic_net"), ProximalGradient(compiled=True)),  # on sparse data
+}
 PATH = (1e-1, 1e-2, 1e-3)  # l1 over its largest useful value
 TOLS = (1e-6, 1e-10)
 SLOW = 4.0  # a peer that takes this many times our time is given up in that cell
@@ -193,8 +196,8 @@ def cell(name, loss, lam, data, y, found, tols, repeats, largest) -> list[dict]:
     alone = {tol: fastest_own(problem, data, y, tol) for tol in tols}
     first = processor(ours[tols[0]])[0]
     in_c = {}
-    if loss in COMPILED and shutil.which("cc"):
-        solver = DualCoordinate(compiled=True)
+    if loss in COMPILED and shutil.which("cc") and not (l1 and isinstance(data, Dense)):
+        solver = COMPILED[loss]
         solver.check(problem)
         in_c = {tol: fastest_own(problem, data, y, tol, solver) for tol in tols}
     slowest = max(processor(call)[0] for call in alone.values())
@@ -265,14 +268,14 @@ def report(payload: dict) -> str:
     first = payload["first"]
     return f"""## Training (`benchmarks/training.py`), ms to relative gaps of 1e-6 and 1e-10, next to other packages
 
-Processor time on one thread each, medians of {payload["repeats"]} alternating runs: ours / the best peer's. A peer's \
-time is its fastest over a grid of tolerances whose w has the gap, as our `gap` measures it; - where none got there in \
-{SLOW:g} times our time. Ours, chosen likewise, is the default solver alone, in brackets \
-`DualCoordinate(compiled=True)`, and the last line takes the faster one of the two in each cell; "bounds" \
-below is what `fit` adds for the memory of the bounds. For the lasso and the elastic net the columns are l1 over its \
-largest useful value (lam is as large as l1). Not installed: {", ".join(payload["missing"]) or "none"}. Cells that \
-the last run left out are those of earlier ones. Ours did not reach the gap in {len(missed)} of \
-{len(cells)} cells. The best peer: {counts}.
+Processor time on one thread each, medians of {payload["repeats"]} alternating runs: ours / the best peer's. A \
+peer's time is its fastest over a grid of tolerances whose w has the gap, as our `gap` measures it; - where none got \
+there in {SLOW:g} times our time. Ours, chosen likewise, is the default solver alone, in brackets \
+`DualCoordinate(compiled=True)` or, under L1, `ProximalGradient(compiled=True)`; the last line takes the faster one \
+of the two in each cell; "bounds" below is what `fit` adds for the memory of the bounds. For the lasso and the \
+elastic net the columns are l1 over its largest useful value (lam is as large as l1). Not installed: \
+{", ".join(payload["missing"]) or "none"}. Cells that the last run left out are those of earlier ones. Ours did not \
+reach the gap in {len(missed)} of {len(cells)} cells. The best peer: {counts}.
 
 {table(["loss", "ahead", "lam >= 1e-3: mean ratio", "worst", "lam < 1e-3: mean ratio", "worst"], _summary(cells))}
 

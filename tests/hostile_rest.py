@@ -127,7 +127,7 @@ FUNCTIONS = {
         {"epochs": (2, partial(whole, least=0)), "polish": (True, flag), "max_cg": (250, whole),
         "compiled": (False, flag)}),
     "solvers.ProximalGradient": Entry(lambda **a: solvers.ProximalGradient(**a).check(BINARY),
-        {"max_cg": (100, whole), "max_inner": (50, whole), "working_sets": (True, flag)}),
+        {"max_cg": (100, whole), "max_inner": (50, whole), "working_sets": (True, flag), "compiled": (False, flag)}),
     "solvers.Optax": Entry(lambda **a: solvers.Optax(**(dict(transformation=optax.adam(0.1)) | a)).check(BINARY),
         {"transformation": (optax.adam(0.1), only(optax.adam, "adam")), "updates": (10, whole)}),
     "solvers.DualNewton": Entry(lambda: 0),

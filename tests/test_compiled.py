@@ -1,4 +1,4 @@
-"""DualCoordinate(compiled=True): epochs in C give the optimum of the other solvers, and refuse what they cannot do."""
+"""compiled=True: epochs and rounds in C give the optimum of the other solvers, and refuse what they cannot do."""
 
 import shutil
 import threading
@@ -11,7 +11,7 @@ import pytest
 import scipy.sparse as sp
 
 import jaxbounds as jb
-from jaxbounds.solvers import DualCoordinate, Task, compiled
+from jaxbounds.solvers import DualCoordinate, ProximalGradient, Task, compiled, compiled_columns, compiled_rows
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
 
@@ -79,7 +79,8 @@ def test_passes_alone(dtype, sparse):
     with jax.enable_x64(True):
         task = Task(problem.loss, problem.penalty, jb.matrix.as_matrix(data), jnp.asarray(LABELS), jnp.full(N, 1 / N))
         zero = jnp.zeros(N)
-        alpha, v = compiled.epochs(task, zero, jnp.zeros(D), compiled.curvature(task), jnp.asarray(200), jnp.asarray(0))
+        kappa = compiled_rows.curvature(task)
+        alpha, v = compiled_rows.epochs(task, zero, jnp.zeros(D), kappa, jnp.asarray(200), jnp.asarray(0))
         assert np.all((np.asarray(alpha) >= 0) & (np.asarray(alpha) <= 1))
         np.testing.assert_allclose(v, task.v(alpha), rtol=0, atol=1e-14)
         w = task.penalty.grad_conjugate(v)
@@ -98,7 +99,7 @@ def test_one_step(loss, kappa):
         task = Task(loss, jb.penalties.l2(1.0), jb.matrix.as_matrix(data), jnp.asarray(y), jnp.ones(n))
         old = loss.clip(jnp.asarray(2 * RNG.normal(size=n)), task.y)
         q = task.q(task.scores(task.v(old)))
-        new, _ = compiled.epochs(task, old, task.v(old), jnp.full(n, kappa), jnp.asarray(1), jnp.asarray(0))
+        new, _ = compiled_rows.epochs(task, old, task.v(old), jnp.full(n, kappa), jnp.asarray(1), jnp.asarray(0))
         expected = loss.dual_step(q, old, task.y, jnp.full(n, max(kappa, 1e-300)))
         np.testing.assert_allclose(new, expected, rtol=1e-9, atol=1e-12)
 
@@ -124,7 +125,7 @@ def test_first_use_in_threads(monkeypatch):
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(built) == 1
+    assert len(built) == 2  # both parts of the code, once
 
 
 def test_several_at_once():
@@ -144,7 +145,7 @@ def test_refusals(monkeypatch):
     own = jb.penalties.from_function(lambda w: 0.1 * (jnp.cosh(w) - 1.0), strong_convexity=0.1)
     with pytest.raises(ValueError, match="L2 and the elastic net, not .*; leave out compiled"):
         fit(jb.losses.hinge(), own)
-    with pytest.raises(ValueError, match="RowBlocks"):
+    with pytest.raises(ValueError, match="RowBlocks .* leave out compiled"):
         fit(jb.losses.hinge(), jb.penalties.l2(0.1), jb.RowBlocks([X[:30], X[30:]]))
     with pytest.raises(TypeError, match="compiled"):
         DualCoordinate(compiled="yes").check(jb.Problem(jb.losses.hinge(), jb.penalties.l2(0.1)))
@@ -152,3 +153,143 @@ def test_refusals(monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda name: None)
     with pytest.raises(RuntimeError, match="needs a C compiler .* leave out compiled"):
         fit(jb.losses.hinge(), jb.penalties.l2(0.1))
+
+
+ROUNDS = ProximalGradient(compiled=True)
+LARGEST = float(np.max(np.abs(X.T @ (WEIGHTS / N * REALS))))
+SPARSE_PENALTIES = {
+    "l1": lambda at: (jb.penalties.l1(at), {"penalty": "l1", "kappa": at}),
+    "l1 each": lambda at: (jb.penalties.l1(at * (1 + EACH)), {"penalty": "l1", "kappa": at * (1 + EACH)}),
+    "elastic net": lambda at: (
+        jb.penalties.elastic_net(0.1 * at, at), {"penalty": "elastic_net", "lam": 0.1 * at, "l1": at}
+    ),
+    "elastic net each": lambda at: (
+        jb.penalties.elastic_net(0.1 * at * EACH, at * (2 - EACH)),
+        {"penalty": "elastic_net", "lam": 0.1 * at * EACH, "l1": at * (2 - EACH)},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("penalty", SPARSE_PENALTIES)
+@pytest.mark.parametrize("part", [0.3, 0.01])
+def test_rounds_reach_the_optimum(penalty, part):
+    """Weighted and unweighted, in both precisions: P is the oracle's, and the gap says so."""
+    function, terms = SPARSE_PENALTIES[penalty](part * LARGEST)
+    for data, weights in ((X, WEIGHTS), (X.astype(np.float32), None)):
+        c = np.full(N, 1 / N) if weights is None else WEIGHTS / N
+        problem = oracle.Problem("squared", data.astype(float), REALS, c, **terms)
+        best = oracle.primal(problem, oracle.solve(problem).w)
+        model = jb.fit(jb.Problem(jb.losses.squared(), function), sp.csr_array(data), REALS, sample_weight=weights,
+                       tol=1e-11, solver=ROUNDS)  # fmt: skip
+        assert int(model.status) == 0
+        reached = oracle.primal(problem, np.asarray(model.w, float))
+        assert abs(reached - best) <= 1e-10 * best
+        assert np.asarray(model.w)[7] == 0.0  # the empty column
+
+
+def test_rounds_with_an_intercept():
+    """As on centred data."""
+    kappa, y = 0.05 * LARGEST, REALS + 30.0
+    c = WEIGHTS / N
+    problem = jb.Problem(jb.losses.squared(), jb.penalties.l1(kappa), intercept=True)
+    model = jb.fit(problem, sp.csr_array(X), y, sample_weight=WEIGHTS, tol=1e-12, solver=ROUNDS)
+    mean = (c @ X / c.sum(), c @ y / c.sum())
+    best = oracle.solve(oracle.Problem("squared", X - mean[0], y - mean[1], c, penalty="l1", kappa=kappa))
+    np.testing.assert_allclose(model.w, best.w, rtol=0, atol=1e-5)
+    assert abs(float(model.intercept) - (mean[1] - mean[0] @ best.w)) < 1e-5
+
+
+def _wide(n, d, density, seed=0):
+    rng = np.random.default_rng(seed)
+    data = sp.random_array((n, d), density=density, rng=rng, format="csr")
+    return data, data @ np.where(rng.random(d) < 0.02, rng.normal(size=d), 0.0) + 0.1 * rng.normal(size=n)
+
+
+def test_rounds_on_wide_data():
+    """More columns than a working set holds: the same gap and coefficients as without C, in few steps."""
+    data, y = _wide(300, 3000, 0.05)
+    kappa = 0.02 * float(np.max(np.abs(data.T @ y))) / y.size
+    for penalty in (jb.penalties.l1(kappa), jb.penalties.elastic_net(kappa, kappa)):
+        problem = jb.Problem(jb.losses.squared(), penalty)
+        ours = jb.fit(problem, data, y, tol=1e-11, solver=ROUNDS)
+        other = jb.fit(problem, data, y, tol=1e-11)
+        assert int(ours.status) == 0
+        assert int(ours.n_steps) <= 15
+        assert abs(float(ours.primal) - float(other.primal)) <= float(ours.gap) + float(other.gap)
+        assert 100 < np.count_nonzero(ours.w) < 400
+
+
+def test_rounds_descend():
+    """The objective falls from round to round, extrapolations included, and the inputs are left alone."""
+    data, y = _wide(100, 400, 0.1)
+    ROUNDS.check(jb.Problem(jb.losses.squared(), jb.penalties.l1(1.0)))
+    with jax.enable_x64(True):
+        kappa = 1e-3 * float(np.max(np.abs(data.T @ y))) / y.size
+        task = Task(jb.losses.squared(), jb.penalties.l1(jnp.asarray(kappa)), jb.matrix.as_matrix(data),
+                    jnp.asarray(y), jnp.full(y.size, 1 / y.size))  # fmt: skip
+        squares = task.matrix.by_col.reduce(task.c, 2)
+
+        @jax.jit
+        def once(w):
+            s = task.scores(w)
+            new = compiled_columns.rounds(task, w, s, task.v(task.loss.dual(task.q(s), task.y)), squares, 1)
+            return new, task.primal(new, task.q(task.scores(new)))
+
+        w, values = jnp.zeros(400), []
+        for _ in range(60):
+            old = np.array(w)
+            new, value = once(w)
+            np.testing.assert_array_equal(w, old)
+            w = new
+            values.append(float(value))
+        assert all(after <= before * (1 + 1e-12) for before, after in zip(values, values[1:], strict=False))
+        problem = oracle.Problem("squared", data.toarray(), y, np.asarray(task.c), penalty="l1", kappa=kappa)
+        assert values[-1] <= oracle.primal(problem, oracle.solve(problem).w) * (1 + 1e-2)
+
+
+def test_few_or_no_coefficients():
+    """A penalty above the largest useful one, and targets that are 0."""
+    problem = jb.Problem(jb.losses.squared(), jb.penalties.l1(2 * LARGEST))
+    model = jb.fit(problem, sp.csr_array(X), REALS, sample_weight=WEIGHTS, solver=ROUNDS)
+    assert not np.any(model.w)
+    small = jb.Problem(jb.losses.squared(), jb.penalties.l1(0.1))
+    model = jb.fit(small, sp.csr_array(X), 0.0 * REALS, solver=ROUNDS)
+    assert not np.any(model.w)
+
+
+def test_slow_rounds_are_left():
+    """Columns nearly alike: where coordinate descent crawls, Newton steps finish."""
+    rng = np.random.default_rng(1)
+    data = rng.normal(size=(80, 1)) + 0.1 * rng.normal(size=(80, 60))
+    y = data @ rng.normal(size=60)
+    problem = jb.Problem(jb.losses.squared(), jb.penalties.elastic_net(1e-4, 1e-4))
+    model = jb.fit(problem, sp.csr_array(data), y, tol=1e-6, solver=ROUNDS)
+    assert int(model.status) == 0
+    terms = {"penalty": "elastic_net", "lam": 1e-4, "l1": 1e-4}
+    exact = oracle.Problem("squared", data, y, np.full(80, 1 / 80), **terms)
+    assert oracle.primal(exact, np.asarray(model.w)) <= oracle.primal(exact, oracle.solve(exact).w) * (1 + 1e-6)
+
+
+def test_rounds_traced_over_penalties():
+    """vmap runs the C code for one problem after the other."""
+    fit = lambda kappa: jb.fit(  # noqa: E731
+        jb.Problem(jb.losses.squared(), jb.penalties.l1(kappa)), sp.csr_array(X), REALS, tol=1e-13, solver=ROUNDS
+    ).w
+    levels = LARGEST * np.array([0.5, 0.1])
+    np.testing.assert_allclose(jax.vmap(fit)(levels), np.stack([fit(level) for level in levels]), atol=1e-6)
+
+
+def test_rounds_refuse():
+    """What the C code cannot do is named, with the remedy."""
+    data = sp.csr_array(X)
+    fit = lambda loss, penalty, X=data, y=REALS: jb.fit(jb.Problem(loss, penalty), X, y, solver=ROUNDS)  # noqa: E731
+    with pytest.raises(ValueError, match="squared loss, not logistic; leave out compiled"):
+        fit(jb.losses.logistic(), jb.penalties.l1(0.1), y=LABELS)
+    with pytest.raises(ValueError, match="L1 and the elastic net, not l2; leave out compiled"):
+        fit(jb.losses.squared(), jb.penalties.l2(0.1))
+    with pytest.raises(ValueError, match="sparse data, and X is dense; leave out compiled"):
+        fit(jb.losses.squared(), jb.penalties.l1(0.1), X)
+    with pytest.raises(ValueError, match="RowBlocks .* leave out compiled"):
+        fit(jb.losses.squared(), jb.penalties.l1(0.1), jb.RowBlocks([X[:30], X[30:]]))
+    with pytest.raises(TypeError, match="compiled"):
+        ProximalGradient(compiled=1).check(jb.Problem(jb.losses.squared(), jb.penalties.l1(0.1)))

@@ -1,4 +1,4 @@
-"""The epochs of `DualCoordinate(compiled=True)`: C code, built by the machine's C compiler when it is first used."""
+"""Solvers' inner loops in C: built by the machine's C compiler when the first is asked for, called through jax.ffi."""
 
 import ctypes
 import shutil
@@ -12,103 +12,60 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxbounds.interfaces import Loss
-from jaxbounds.logistic import Logistic
-from jaxbounds.losses import Hinge
-from jaxbounds.matrix import Dense, Sparse
-from jaxbounds.solvers.common import Task
-
-_TARGET = "jaxbounds_sdca"
-_REMEDY = "leave out compiled=True"
+REMEDY = "leave out compiled=True"
+_SOURCES = ("sdca", "descent")
 _LOCK, _BUILT = threading.Lock(), []  # a target can be registered only once
 
 
+def check_machine() -> None:
+    """Raise unless the machine can build and run the C code."""
+    if jax.default_backend() != "cpu":
+        raise ValueError(f"compiled=True runs on the CPU, not on {jax.default_backend()}; {REMEDY}")
+    build()
+
+
 def build() -> None:
-    """Compile sdca.c and register it with jax, once a process; nothing is left on disk."""
+    """Compile the C code and register it with jax, once a process; nothing is left on disk."""
     with _LOCK:
         if not _BUILT:
-            jax.ffi.register_ffi_target(_TARGET, jax.ffi.pycapsule(_library().jaxbounds_sdca), platform="cpu")
-            _BUILT.append(_TARGET)
+            library = _library()
+            for name in _SOURCES:
+                handler = jax.ffi.pycapsule(getattr(library, f"jaxbounds_{name}"))
+                jax.ffi.register_ffi_target(f"jaxbounds_{name}", handler, platform="cpu")
+            _BUILT.append(library)
 
 
 def _library() -> ctypes.CDLL:
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
-        raise RuntimeError(f"DualCoordinate(compiled=True) needs a C compiler on the PATH (cc, gcc, clang); {_REMEDY}")
-    source = Path(__file__).with_name("sdca.c")
+        raise RuntimeError(f"compiled=True needs a C compiler on the PATH (cc, gcc, clang); {REMEDY}")
+    sources = [str(Path(__file__).with_name(f"{name}.c")) for name in _SOURCES]
     with tempfile.TemporaryDirectory() as folder:
-        library = Path(folder) / "sdca.so"
+        library = Path(folder) / "jaxbounds.so"
         command = [compiler, "-O3", "-march=native", "-shared", "-fPIC", f"-I{jax.ffi.include_dir()}"]
-        found = subprocess.run([*command, str(source), "-o", str(library), "-lm"], capture_output=True, text=True)
+        found = subprocess.run([*command, *sources, "-o", str(library), "-lm"], capture_output=True, text=True)
         if found.returncode:
-            raise RuntimeError(f"{compiler} could not compile sdca.c ({found.stderr.strip()[:300]}); {_REMEDY}")
+            raise RuntimeError(f"{compiler} could not compile the C code ({found.stderr.strip()[:300]}); {REMEDY}")
         return ctypes.CDLL(str(library))
 
 
-def _kinks(loss: Loss) -> tuple | None:
-    """Where f' bends or jumps, None unless f consists of straight and quadratic pieces."""
-    if isinstance(loss, Hinge):
-        return (1.0,)
-    return tuple(loss.kinks) if loss.piecewise_quadratic else None
+def call(name: str, changed: tuple[jax.Array, jax.Array], *arguments) -> tuple[jax.Array, jax.Array]:
+    """The two float64 vectors as the C code leaves them."""
+    shapes = tuple(jax.ShapeDtypeStruct(x.shape, np.float64) for x in changed)
+    first, second = jax.ffi.ffi_call(f"jaxbounds_{name}", shapes, vmap_method="sequential")(*changed, *arguments)
+    return first, second
 
 
-def check(problem: Any) -> None:
-    """Raise unless the C code knows the loss and the penalty, and the machine can build and run it."""
-    loss, penalty = problem.loss, problem.penalty
-    if not isinstance(loss, Logistic) and _kinks(loss) is None:
-        raise ValueError(f"DualCoordinate(compiled=True) knows the logistic loss and losses of straight and quadratic "
-                         f"pieces, not {loss.name}; {_REMEDY}")  # fmt: skip
-    if not penalty.piecewise_quadratic:
-        raise ValueError(f"DualCoordinate(compiled=True) knows L2 and the elastic net, not {penalty.name}; {_REMEDY}")
-    if jax.default_backend() != "cpu":
-        raise ValueError(f"DualCoordinate(compiled=True) runs on the CPU, not on {jax.default_backend()}; {_REMEDY}")
-    build()
+def whole(x: Any) -> jax.Array:
+    """An integer as the C code reads it."""
+    return jnp.asarray(x, jnp.int32).reshape(1)
 
 
-def _pieces(loss: Loss) -> jax.Array:
-    """(9,): the kinks, then level and slope of -f'(q) = level - slope q on the pieces between them."""
-    kinks = _kinks(loss)
-    if kinks is None:
-        return jnp.full(9, jnp.nan)
-    kinks = [*(jnp.asarray(k, jnp.float64) for k in kinks), *[jnp.asarray(jnp.inf)] * (2 - len(kinks))]
-    low = jnp.where(jnp.isfinite(kinks[0]), kinks[0], 0.0)
-    high = jnp.where(jnp.isfinite(kinks[1]), kinks[1], low + 2.0)
-    at, one = jnp.stack([low - 1.0, (low + high) / 2, high + 1.0]), jnp.ones(3)
-    slope = loss.second(at, one)
-    return jnp.concatenate([jnp.stack(kinks), loss.dual(at, one) + slope * at, slope])
-
-
-def curvature(task: Task) -> jax.Array:
-    """(n,) kappa_i = c_i sum_j x_ij^2 / lam_j."""
-    inverse = jnp.broadcast_to(1.0 / jnp.asarray(task.penalty.strong_convexity), (task.matrix.shape[1],))
-    if isinstance(task.matrix, Sparse):
-        return task.c * task.matrix.by_row.reduce(inverse, 2)
-    return task.c * task.matrix.map(jnp.square).matvec(inverse)
-
-
-def epochs(task: Task, alpha: jax.Array, v: jax.Array, kappa: jax.Array, count, seed) -> tuple[jax.Array, jax.Array]:
-    """(alpha, v) after so many passes over the rows, each in a new random order."""
-    n, d = task.matrix.shape
-    lam = jnp.asarray(task.penalty.strong_convexity)
-    l1 = jnp.broadcast_to(task.penalty.subgradient(jnp.zeros(d))[1], (d,))
-    plain = jnp.all(l1 == 0) & jnp.all(lam == lam.reshape(-1)[0])
-    whole = lambda x: jnp.asarray(x, jnp.int32).reshape(1)  # noqa: E731
-    offset = task.loss.coordinate(jnp.zeros(n), task.y)
-    orientation = jnp.broadcast_to(task.loss.orientation(task.y), (n,))
-    if isinstance(task.matrix, Sparse):
-        part = task.matrix.by_row
-        data, index, start = part.data, part.indices, part.start
-    else:
-        assert isinstance(task.matrix, Dense)  # fit refuses RowBlocks
-        if task.matrix.shards > 1:
-            raise ValueError(f"DualCoordinate(compiled=True) runs on one device, and X lies on several; {_REMEDY}")
-        data, start = task.matrix.values, jnp.arange(n + 1, dtype=jnp.int32)
-        index = jnp.zeros((0, 0), jnp.int32)
-    call = jax.ffi.ffi_call(
-        _TARGET, (jax.ShapeDtypeStruct((n,), np.float64), jax.ShapeDtypeStruct((d,), np.float64)),
-        vmap_method="sequential",
-    )  # fmt: skip
-    inverse = jnp.broadcast_to(1.0 / lam, (d,))
-    numbers = whole(plain), _pieces(task.loss), whole(count), whole(seed)
-    alpha, v = call(alpha, v, task.c, orientation, offset, kappa, inverse, l1, *numbers, data, index, start)
-    return alpha, v
+def due(count, before, after, goal, most: int, final: bool):
+    """Passes until the next look at the gap, as it fell until now; none where a final phase will be the faster one."""
+    fall = jnp.maximum(jnp.log(before / after), 1e-3) / count.astype(jnp.float64)  # a pass
+    needed = jnp.log(after / goal) / fall
+    longest = jnp.minimum(2 * count, most).astype(jnp.float64)
+    found = jnp.clip(jnp.where(jnp.isnan(needed), longest, jnp.ceil(needed)), 1.0, longest)
+    slow = (after > 0.5 * before) & (count >= most)
+    return jnp.where(slow & final, 0, found).astype(jnp.int32)

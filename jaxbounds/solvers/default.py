@@ -56,7 +56,10 @@ def blockwise_solver(problem: Any) -> DualCoordinate | DualNewton | NewtonCG | P
 
 def check_blockwise(solver: Any) -> None:
     """Raise unless a solver needs nothing but products with the data."""
-    if getattr(solver, "epochs", 0) or not getattr(solver, "polish", True) or getattr(solver, "compiled", False):
+    if getattr(solver, "compiled", False):
+        raise ValueError(f"{type(solver).__name__}(compiled=True) reads data in memory, and RowBlocks reads blocks of "
+                         "rows; leave out compiled=True")  # fmt: skip
+    if getattr(solver, "epochs", 0) or not getattr(solver, "polish", True):
         raise ValueError("DualCoordinate's epochs read single rows, and RowBlocks reads blocks of rows; use "
                          "DualCoordinate(epochs=0), or leave solver out")  # fmt: skip
     if isinstance(solver, DualNewton):

@@ -10,7 +10,7 @@ from jax import lax
 from jaxbounds.arguments import as_flag, as_whole
 from jaxbounds.interfaces import Loss
 from jaxbounds.pytree import pytree, static
-from jaxbounds.solvers import compiled
+from jaxbounds.solvers import compiled_rows
 from jaxbounds.solvers.base import Solver
 from jaxbounds.solvers.common import (
     TINY,
@@ -21,6 +21,7 @@ from jaxbounds.solvers.common import (
     coordinate_step,
     step_slope,
 )
+from jaxbounds.solvers.compiled import due
 from jaxbounds.solvers.implicit import finish, finish_kinked
 from jaxbounds.solvers.newton import newton_step
 from jaxbounds.solvers.proximal import Path, composite_step, start_path
@@ -30,7 +31,7 @@ _ACCURACY = 0.5  # a subproblem is done when its own gap is this part of the who
 _SHRINK, _GROW = 0.2, 2.0  # of gamma, after cheap and dear subproblems
 _CHEAP, _DEAR = 20, 100  # CG steps of a subproblem
 _PATIENCE = 60
-_PASSES, _MOST = 4, 64  # of compiled epochs between two looks at the gap
+_MOST = 64  # compiled epochs between two looks at the gap
 
 
 @pytree
@@ -53,14 +54,6 @@ class Centred:
     def second(self, q, y):
         """Its second derivative in q."""
         return step_slope(self.loss, q, self.centre, y, self.gamma)
-
-
-def _more(passes, ratio, polish: bool):
-    """Passes of the next compiled epochs: more where the gap fell slowly, none where the final phase is due."""
-    slow = jnp.minimum(2 * passes, _MOST)
-    if polish:
-        slow = jnp.where((ratio > 0.5) & (passes >= _MOST), 0, slow)
-    return jnp.where(ratio > 0.1, slow, passes).astype(jnp.int32)
 
 
 @pytree
@@ -115,7 +108,7 @@ class DualCoordinate(Solver):
         as_whole(self.max_cg, "max_cg", 1)
         as_flag(self.polish, "polish")
         if as_flag(self.compiled, "compiled"):
-            compiled.check(problem)
+            compiled_rows.check(problem)
         if getattr(problem, "intercept", False):
             raise ValueError(
                 "DualCoordinate cannot train an unpenalised intercept: its steps would leave sum_i c_i t_i = 0; use "
@@ -133,22 +126,23 @@ class DualCoordinate(Solver):
         path = start_path(task, w0)
         alpha = task.loss.clip(alpha0, task.y)
         if self.compiled:
-            kappa = compiled.curvature(task)
+            kappa = compiled_rows.curvature(task)
         else:
             kappa = block_curvature(task) if self.epochs or not self.polish else jnp.zeros_like(alpha)
-        v, passes = (task.v(alpha), jnp.full((), _PASSES, jnp.int32)) if self.compiled else (None, None)
-        zero = jnp.zeros((), jnp.int32)
+        v, passes, zero = None, None, jnp.zeros((), jnp.int32)
+        if self.compiled:
+            v, passes = lax.cond(jnp.any(alpha != 0), task.v, lambda _: jnp.zeros_like(path.w), alpha), zero + 1
         point, rows, columns = self._gap(task, path, alpha)
         return _State(Progress.start(*point), path, alpha, rows, columns, alpha, one, zero, kappa, v, passes)
 
     def step(self, task: Task, state: _State, tol) -> _State:
         """One epoch, or one Newton step of the final phase."""
         if not self.polish:
-            return self._epoch(task, state)
+            return self._epoch(task, state, tol)
         if not self.epochs:
             return self._newton(task, state, tol)
         early = state.passes > 0 if self.compiled else state.best.n_steps < self.epochs
-        return lax.cond(early, lambda: self._epoch(task, state), lambda: self._newton(task, state, tol))
+        return lax.cond(early, lambda: self._epoch(task, state, tol), lambda: self._newton(task, state, tol))
 
     def _gap(self, task: Task, path: Path, alpha):
         """The point to record, and its gap split into rows and columns; a smooth loss brings its own dual point."""
@@ -160,9 +154,9 @@ class DualCoordinate(Solver):
         columns = jnp.sum(task.penalty.fenchel_young(path.w, task.v(alpha)))
         return (path.w, alpha, q, rows + columns, task.primal(path.w, q)), rows, columns
 
-    def _epoch(self, task: Task, state: _State) -> _State:
+    def _epoch(self, task: Task, state: _State, tol) -> _State:
         if self.compiled:
-            alpha, v = compiled.epochs(task, state.alpha, state.v, state.kappa, state.passes, state.best.n_steps)
+            alpha, v = compiled_rows.epochs(task, state.alpha, state.v, state.kappa, state.passes, state.best.n_steps)
         else:
             alpha = epoch(task, state.alpha, task.v(state.alpha), state.kappa, state.best.n_steps)
             v = task.v(alpha)
@@ -171,7 +165,9 @@ class DualCoordinate(Solver):
         point, rows, columns = self._gap(task, path, alpha)
         best = state.best.update(*point, patience=_PATIENCE if self.polish else 50 * _PATIENCE)
         if self.compiled:
-            state = replace(state, v=v, passes=_more(state.passes, best.last_gap / state.best.last_gap, self.polish))
+            goal = self.beyond * tol * jnp.abs(best.primal)
+            passes = due(state.passes, state.best.last_gap, best.last_gap, goal, _MOST, self.polish)
+            state = replace(state, v=v, passes=passes)
         return replace(state, best=best, path=path, alpha=alpha, rows_gap=rows, columns_gap=columns, centre=alpha)
 
     def _newton(self, task: Task, state: _State, tol) -> _State:

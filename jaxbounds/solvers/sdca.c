@@ -1,14 +1,10 @@
-/* Epochs of stochastic dual coordinate ascent over single rows, as an XLA FFI handler (see compiled.py).
+/* Epochs of stochastic dual coordinate ascent over single rows, as an XLA FFI handler (see compiled_rows.py).
 
    max_alpha  -sum_i c_i f*(-alpha_i) - psi*(v),  v = sum_i c_i o_i alpha_i x_i,  w_j = soft(v_j, l1_j) inverse_j.
    The step on a row solves for alpha_i exactly under the curvature kappa_i = c_i sum_j inverse_j x_ij^2: with
    q = o_i x_i.w + offset_i and z = q - kappa_i alpha_i, the new alpha_i = -f'(z + kappa_i alpha_i). A row whose
    alpha_i did not move is left out until the last quarter of the epochs. */
-#include <math.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include "xla/ffi/api/c_api.h"
+#include "handler.h"
 
 typedef struct {
     const double *kinks, *level, *slope; /* -f'(q) = level - slope q on the three pieces that the two kinks part */
@@ -39,11 +35,6 @@ static double new_alpha(const Loss *f, double z, double kappa, double alpha)
     return (f->level[2] - f->slope[2] * z) / (1.0 + f->slope[2] * kappa);
 }
 
-static inline double soft(double v, double l1)
-{
-    return v > l1 ? v - l1 : v < -l1 ? v + l1 : 0.0;
-}
-
 #define EPOCHS(NAME, TYPE)                                                                                             \
     static void NAME(int64_t n, int64_t width, const TYPE *data, const int32_t *index, const int32_t *start,           \
                      const double *c, const double *o, const double *offset, const double *kappa,                      \
@@ -52,7 +43,7 @@ static inline double soft(double v, double l1)
     {                                                                                                                  \
         int64_t active = n;                                                                                            \
         for (int64_t i = 0; i < n; i++) order[i] = (int32_t)i;                                                         \
-        int all = epochs - epochs / 4;                                                                                 \
+        int all = epochs - (epochs + 3) / 4;                                                                           \
         for (int epoch = 0; epoch < epochs; epoch++) {                                                                 \
             if (epoch == all) active = n;                                                                              \
             for (int64_t i = active - 1; i > 0; i--) {                                                                 \
@@ -94,12 +85,7 @@ EPOCHS(epochs_f32, float)
    epochs, seed, data, index, start; dense data have an empty index and start = 0..n, width d. Results: alpha, v. */
 XLA_FFI_Error *jaxbounds_sdca(XLA_FFI_CallFrame *frame)
 {
-    if (frame->extension_start && frame->extension_start->type == XLA_FFI_Extension_Metadata) {
-        XLA_FFI_Metadata *metadata = ((XLA_FFI_Metadata_Extension *)frame->extension_start)->metadata;
-        metadata->api_version.major_version = XLA_FFI_API_MAJOR;
-        metadata->api_version.minor_version = XLA_FFI_API_MINOR;
-        return NULL;
-    }
+    if (asked_for_version(frame)) return NULL;
     XLA_FFI_Buffer **in = (XLA_FFI_Buffer **)frame->args.args, **out = (XLA_FFI_Buffer **)frame->rets.rets;
     int64_t n = in[0]->dims[0], d = in[1]->dims[0], width = in[12]->dims[1];
     const double *loss = in[9]->data;
@@ -107,11 +93,7 @@ XLA_FFI_Error *jaxbounds_sdca(XLA_FFI_CallFrame *frame)
     double *alpha = memcpy(out[0]->data, in[0]->data, n * sizeof(double));
     double *v = memcpy(out[1]->data, in[1]->data, d * sizeof(double));
     int32_t *order = malloc((n ? n : 1) * sizeof *order);
-    if (!order) {
-        XLA_FFI_Error_Create_Args args = {XLA_FFI_Error_Create_Args_STRUCT_SIZE, NULL,
-                                          "no memory for the order of the rows", XLA_FFI_Error_Code_RESOURCE_EXHAUSTED};
-        return frame->api->XLA_FFI_Error_Create(&args);
-    }
+    if (!order) return no_memory(frame, "no memory for the order of the rows");
     const int32_t *index = in[13]->dims[0] ? in[13]->data : NULL, *start = in[14]->data;
     int plain = *(int32_t *)in[8]->data, epochs = *(int32_t *)in[10]->data;
     uint64_t seed = 88172645463325252ull ^ ((uint64_t)*(int32_t *)in[11]->data << 20);
