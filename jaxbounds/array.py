@@ -151,7 +151,7 @@ def reinterpret(x, dtype):
 
 def to_host(tree):
     """The tree with NumPy leaves (no copy of what lies on the CPU)."""
-    return jax.tree.map(lambda leaf: np.asarray(leaf) if isinstance(leaf, jax.Array) else leaf, tree)
+    return jax.tree.map(lambda leaf: np.asarray(leaf) if uses_jax((leaf,)) else leaf, tree)
 
 
 def put(tree):
@@ -168,9 +168,9 @@ def put(tree):
 def on_host(*trees) -> bool:
     """True if every array is concrete and lies whole on the CPU."""
     for leaf in leaves(trees):
-        if isinstance(leaf, Tracer):
-            return False
-        if isinstance(leaf, jax.Array):
+        if uses_jax((leaf,)):
+            if isinstance(leaf, Tracer):
+                return False
             devices = leaf.devices()
             if len(devices) > 1 or next(iter(devices)).platform != "cpu":
                 return False

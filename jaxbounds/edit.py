@@ -142,11 +142,11 @@ class Edit:
 
     def of_row(self, x):
         """What the row slots hold, at the elements."""
-        return x[xp.minimum(self.row, x.shape[0] - 1)] if self.row_twins is None else self.row_twins.spread(x)
+        return xp.take(x, self.row, mode="clip") if self.row_twins is None else self.row_twins.spread(x)
 
     def of_col(self, x):
         """What the column slots hold, at the elements."""
-        return x[xp.minimum(self.col, x.shape[0] - 1)] if self.col_twins is None else self.col_twins.spread(x)
+        return xp.take(x, self.col, mode="clip") if self.col_twins is None else self.col_twins.spread(x)
 
     def rows_where(self, flags):
         """(n,) bool: the rows whose slots have a flag."""

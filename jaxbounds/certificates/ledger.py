@@ -57,8 +57,7 @@ class Point:
 
 def take(vector, slots):
     """vector[slots], zero past the end; nothing else of the vector is read."""
-    size = vector.shape[0]
-    return xp.where(slots < size, vector[xp.minimum(slots, size - 1)], 0.0)
+    return xp.where(slots < vector.shape[0], xp.take(vector, slots, mode="clip"), 0.0)
 
 
 def recall(model: Model, edit: Edit) -> Old:
@@ -170,7 +169,7 @@ class Ledger:
         edit, old, totals, loss = self.edit, self.old, self.model.totals, self.loss
         y = edit.target
         q = loss.coordinate(score, y)
-        q_pad = coordinate_pad(q, pad)
+        q_pad = hold(coordinate_pad(q, pad))
         fy, square = fenchel_bounds(loss, q, q_pad, point.alpha, y, known_ref(loss, edit.penalty, point.ref))
         live = self.c > 0
         k = self.terms_r + 4
