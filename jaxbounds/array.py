@@ -150,7 +150,9 @@ def reinterpret(x, dtype):
 
 
 def to_host(tree):
-    """The tree with NumPy leaves (no copy of what lies on the CPU)."""
+    """The tree with NumPy leaves (no copy of what lies on the CPU); itself if it has no others."""
+    if not uses_jax(jax.tree.leaves(tree)):
+        return tree
     return jax.tree.map(lambda leaf: np.asarray(leaf) if uses_jax((leaf,)) else leaf, tree)
 
 

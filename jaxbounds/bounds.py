@@ -387,7 +387,7 @@ def bound(model: Model, change: Change, method: Method | None = None) -> Bounds:
     if known is not None and isinstance(method, Cached | Theorem1) and not model.problem.intercept:
         asked = scattered(known, change)
         if asked is None and on_host(change):
-            asked = prepare(known.host, to_host(change))
+            asked = prepare(known.host, to_host(change), host=True)
         if asked is not None:
             return _bound_touched(model, known, method, asked, said)
     if known is None or not on_host(change):

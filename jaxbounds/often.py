@@ -78,7 +78,7 @@ class Ready:
             self._checked.add(type(method))
 
     @functools.cached_property
-    def memory(self) -> tuple[Hashable, list]:
+    def memory(self) -> tuple[tuple, list]:
         """The form of the model's vectors and numbers, without its data, and these end to end."""
         leaves = to_host(self._leaves)
         kinds = kinds_of(leaves)

@@ -81,7 +81,8 @@ def arranged(known: Ready, rows, cols, new, to=padded) -> Scattered | None:
         values = np.array([new.astype(matrix.dtype), matrix.at(rows, cols)], np.float64)
         return Scattered(np.array([rows.item(), cols.item(), 0, 0], np.int32), values, None, 1, 1)
     rows, cols = rows.astype(np.int64), cols.astype(np.int64)
-    if (leaders(rows * d + cols) != np.arange(rows.size)).any():
+    key = rows * d + cols
+    if not (key[1:] > key[:-1]).all() and (leaders(key) != np.arange(rows.size)).any():
         return None
     (row_slots, row), (col_slots, col) = grouped(rows, n), grouped(cols, d)
     R, Q, E = to(row_slots.size), to(col_slots.size), to(rows.size)
