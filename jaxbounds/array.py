@@ -150,8 +150,10 @@ def reinterpret(x, dtype):
 
 
 def to_host(tree):
-    """The tree with NumPy leaves (no copy of what lies on the CPU)."""
-    return jax.tree.map(lambda leaf: np.asarray(leaf) if isinstance(leaf, jax.Array) else leaf, tree)
+    """The tree with NumPy leaves (no copy of what lies on the CPU); itself if it has no others."""
+    if not uses_jax(jax.tree.leaves(tree)):
+        return tree
+    return jax.tree.map(lambda leaf: np.asarray(leaf) if uses_jax((leaf,)) else leaf, tree)
 
 
 def put(tree):
@@ -168,9 +170,9 @@ def put(tree):
 def on_host(*trees) -> bool:
     """True if every array is concrete and lies whole on the CPU."""
     for leaf in leaves(trees):
-        if isinstance(leaf, Tracer):
-            return False
-        if isinstance(leaf, jax.Array):
+        if uses_jax((leaf,)):
+            if isinstance(leaf, Tracer):
+                return False
             devices = leaf.devices()
             if len(devices) > 1 or next(iter(devices)).platform != "cpu":
                 return False

@@ -115,11 +115,7 @@ class Bounds:
 
     model: Model
     regions: Any  # those of each edit, or a function that finds them when they are asked for
-    gap: Any
-    radius: Any
-    dual_radius: Any
-    status: Any
-    moved: Any = None  # (lower, upper) of the distance where it is known already
+    found: Any  # (gap, radius, dual radius, status), or what a program found: these and the distance in one array
     fallback: Any = None
     touched: Any = None  # (kinds,) int32, see `wording.touched`
     method: Any = None
@@ -128,6 +124,18 @@ class Bounds:
     def parts(self) -> Any:
         """Each edit with its regions."""
         return self.regions() if callable(self.regions) else self.regions
+
+    @functools.cached_property
+    def _summary(self) -> tuple:
+        if isinstance(self.found, tuple):
+            return self.found
+        *numbers, status = np.asarray(self.found)[:4]
+        return put((*numbers, np.int32(status)))
+
+    gap = property(lambda self: self._summary[0])
+    radius = property(lambda self: self._summary[1])
+    dual_radius = property(lambda self: self._summary[2])
+    status = property(lambda self: self._summary[3])
 
     @published
     def w(self, j=None):
@@ -178,9 +186,11 @@ class Bounds:
     @property
     def distance(self) -> Interval:
         """Interval for ||w_new - w_old||_2: retrain when its upper end exceeds your tolerance."""
-        if self.moved is None:
+        if isinstance(self.found, tuple):
             return self._distance()
-        return Interval(*(self.moved if is_wide() else map(np.asarray, self.moved)))
+        found = np.asarray(self.found)
+        ends = Interval(found[4, ...], found[5, ...])
+        return put(ends) if is_wide() else ends
 
     @published
     def _distance(self):
@@ -262,7 +272,7 @@ def _flatten(bounds: Bounds):
 
 def _settled(bounds: Bounds) -> Bounds:
     """The same bounds, their regions found."""
-    return dataclasses.replace(bounds, regions=bounds.parts, moved=None)
+    return dataclasses.replace(bounds, regions=bounds.parts, found=bounds._summary)
 
 
 jax.tree_util.register_pytree_node(Bounds, _flatten, lambda _, children: Bounds(*children))
@@ -374,29 +384,31 @@ def bound(model: Model, change: Change, method: Method | None = None) -> Bounds:
     if (missing := method.missing(model, change)) is not None:
         raise ValueError(missing)
     said = {"touched": touched(change), "method": method}
+    if known is not None and isinstance(method, Cached | Theorem1) and not model.problem.intercept:
+        asked = scattered(known, change)
+        if asked is None and on_host(change):
+            asked = prepare(known.host, to_host(change), host=True)
+        if asked is not None:
+            return _bound_touched(model, known, method, asked, said)
     if known is None or not on_host(change):
         parts, *found, weaker = _certify_jit(method, model, change)
-        return Bounds(model, parts, *found, fallback=weaker, **said)
-    if isinstance(method, Cached | Theorem1) and not model.problem.intercept:
-        return _bound_touched(model, known, method, change, said)
+        return Bounds(model, parts, tuple(found), weaker, **said)
     parts, *found = certify(method, known.host, to_host(change))
     *found, weaker = put(found)
-    return Bounds(model, parts, *found, fallback=weaker, **said)
+    return Bounds(model, parts, tuple(found), weaker, **said)
 
 
-def _bound_touched(model: Model, known: Ready, method: Method, change: Change, said: dict) -> Bounds:
+def _bound_touched(model: Model, known: Ready, method: Method, asked: Edit | Scattered, said: dict) -> Bounds:
     """Bounds from what the change touches alone, by a compiled program where such changes come often."""
-    asked = scattered(known, change) or prepare(known.host, to_host(change))
-    said["fallback"] = _none_weaker()
 
     def regions():
         return method.certify(known.host, (_edit_of(known.host, asked),))
 
     if known.strongly_convex:
         if (answer := known.answer(summarise, method, asked)) is not None:
-            return Bounds(model, regions, *answer, **said)
+            return Bounds(model, regions, answer, _none_weaker(), **said)
     parts = regions()
-    return Bounds(model, parts, *put(summary(parts)), **said)
+    return Bounds(model, parts, put(summary(parts)), _none_weaker(), **said)
 
 
 @functools.cache  # a transfer costs as much as a third of the answer
@@ -409,7 +421,8 @@ def _edit_of(model: Model, asked: Edit | Scattered) -> Edit:
 
 
 def summarise(method: Method, model: Model, asked: Edit | Scattered):
-    """(gap, radius, dual radius, status, distance) of a change."""
+    """Gap, radius, dual radius, status and the ends of the distance of a change, in one float64 array: (6,)."""
     parts = method.certify(model, (_edit_of(model, asked),))
-    found = summary(parts)
-    return *found, intersect(model, parts, found[-1], "distance", ())
+    *numbers, status = summary(parts)
+    distance = intersect(model, parts, status, "distance", ())
+    return xp.stack([*numbers, status.astype(np.float64), *distance])

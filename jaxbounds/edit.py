@@ -142,11 +142,11 @@ class Edit:
 
     def of_row(self, x):
         """What the row slots hold, at the elements."""
-        return x[xp.minimum(self.row, x.shape[0] - 1)] if self.row_twins is None else self.row_twins.spread(x)
+        return xp.take(x, self.row, mode="clip") if self.row_twins is None else self.row_twins.spread(x)
 
     def of_col(self, x):
         """What the column slots hold, at the elements."""
-        return x[xp.minimum(self.col, x.shape[0] - 1)] if self.col_twins is None else self.col_twins.spread(x)
+        return xp.take(x, self.col, mode="clip") if self.col_twins is None else self.col_twins.spread(x)
 
     def rows_where(self, flags):
         """(n,) bool: the rows whose slots have a flag."""
@@ -166,16 +166,16 @@ class Edit:
         )
 
 
-def prepare(model: Model, change: ch.Change | Flat, whole: bool = False) -> Edit:
+def prepare(model: Model, change: ch.Change | Flat, whole: bool = False, host: bool | None = None) -> Edit:
     """The edit of a change to a model; the host checks its indices and values, tracers carry a flag.
 
     A `Flat` of many changes gives one edit of all, each with its flag. `whole` also lists the whole rows and columns
-    of single elements.
+    of single elements. `host` says that both are on the host, or not, if that has been seen.
     """
     change = read_any(model, change)
     if isinstance(change, Flat):
         return _prepare_flat(model, change, whole)
-    host = on_host(model, change)
+    host = on_host(model, change) if host is None else host
     parts = change.parts()
     draft = Draft(model, ch.added(parts), np if host else jnp)
     for part in parts:

@@ -9,7 +9,6 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxbounds.array import to_host
 from jaxbounds.batches import Flat
 from jaxbounds.bounds import summarise
 from jaxbounds.certificates import Cached, Method, Theorem1
@@ -68,17 +67,17 @@ def _extent(model: Model, part: Any, count: int):
 
 def each_alone(model: Model, known: Ready, method: Method, group: Flat) -> dict:
     """What is known of the candidates of a group: status, gap, radius, dual_radius, fallback and distance."""
-    found = [_answer(known, method, _alone(model, known, group, k)) for k in range(group.count)]
-    names = "gap", "radius", "dual_radius", "status"
-    known_of = {name: np.array([one[at] for one in found]) for at, name in enumerate(names)}
-    distance = tuple(np.array([one[-1][end] for one in found]) for end in (0, 1))
-    return known_of | {"fallback": np.zeros(group.count, np.int32), "distance": distance}
+    found = np.array([_answer(known, method, _alone(model, known, group, k)) for k in range(group.count)])
+    gap, radius, dual_radius, status, *distance = found.T
+    return {"gap": gap, "radius": radius, "dual_radius": dual_radius, "status": status.astype(np.int32),
+            "fallback": np.zeros(group.count, np.int32), "distance": tuple(distance)}  # fmt: skip
 
 
-def _answer(known: Ready, method: Method, asked: Edit | Scattered | None) -> tuple:
+def _answer(known: Ready, method: Method, asked: Edit | Scattered | None):
     if asked is None:
-        return np.inf, np.inf, np.inf, np.int32(Status.INVALID), (-np.inf, np.inf)
-    return to_host(known.answer(summarise, method, asked) or summarise(method, known.host, asked))
+        return np.array([np.inf, np.inf, np.inf, Status.INVALID, -np.inf, np.inf])
+    found = known.answer(summarise, method, asked)
+    return np.asarray(summarise(method, known.host, asked) if found is None else found)
 
 
 def _alone(model: Model, known: Ready, group: Flat, k: int) -> Edit | Scattered | None:

@@ -6,6 +6,7 @@ ones) are answered by NumPy, and then one compilation serves all models and chan
 """
 
 import functools
+import math
 import threading
 import weakref
 from collections import Counter
@@ -16,7 +17,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxbounds.array import COMPUTE_ONCE, on_host, to_host
+from jaxbounds.array import COMPUTE_ONCE, hold, on_host, to_host
 from jaxbounds.edit import scalar_l2
 from jaxbounds.kinds import Change, SetPenalty
 from jaxbounds.matrix import Sparse
@@ -27,6 +28,11 @@ OFTEN = 256  # about as many answers of NumPy as cost a compilation
 _LONG = 16  # 2^this numbers of a question take NumPy as long as its calls do
 _SHORT = 127  # elements in a batch that take NumPy as long as a single question, about
 _PROGRAMS = 64  # kept at a time
+_HOST = np.ndarray, np.generic
+_FEW = 1 << 12  # numbers that are converted in less time than another argument takes
+_EXACT = "d?i"  # dtypes that float64 holds
+# sums stay in the thread that computes their terms: handing them to others costs more than they do
+_OPTIONS = {key: f"{value},dot-library-rewriter" for key, value in COMPUTE_ONCE.items()}
 
 
 class Ready:
@@ -72,25 +78,21 @@ class Ready:
             self._checked.add(type(method))
 
     @functools.cached_property
-    def memory(self) -> tuple[Hashable, list]:
-        """The form of the model's vectors and numbers, without its data, and these: all float64 numbers in one array.
+    def memory(self) -> tuple[tuple, list]:
+        """The form of the model's vectors and numbers, without its data, and these end to end."""
+        leaves = to_host(self._leaves)
+        kinds = kinds_of(leaves)
+        return (self._structure, kinds), jax.device_put(Pack(kinds).join(leaves))
 
-        What a program takes apart in no time would cost a microsecond an argument.
-        """
-        single = tuple(leaf.ndim == 0 and leaf.dtype == np.float64 for leaf in self._leaves)
-        numbers = np.array([leaf for leaf, alone in zip(self._leaves, single, strict=True) if alone])
-        others = [leaf for leaf, alone in zip(self._leaves, single, strict=True) if not alone]
-        return (self._structure, single), [jax.device_put(numbers), *others]
-
-    def answer(self, question: Callable, method: Any, asked: Any) -> tuple | None:
+    def answer(self, question: Callable, method: Any, asked: Any) -> Any:
         """question(method, model, asked) if it is compiled by now, None if it is not asked often enough yet."""
         if not self.steady:
             return None
-        leaves, structure = jax.tree.flatten(asked)
-        key = question, jax.tree.structure(method), structure, tuple(leaf.shape for leaf in leaves)
+        leaves, structure = jax.tree.flatten((method, asked))
+        key = question, structure, kinds_of(leaves)
         program = self._programs.get(key)
         if program is None:
-            program = self._programs[key] = _program(self.memory[0], tuple(v.shape for v in self.memory[1]), *key)
+            program = self._programs[key] = _program(*self.memory[0], *key)
         program.asked += 1 + (sum(leaf.size for leaf in leaves) >> _LONG)
         return program(self.memory[1], leaves) if program.asked > OFTEN else None
 
@@ -108,30 +110,68 @@ def ready(model: Model) -> Ready | None:
     return found
 
 
+def kinds_of(leaves: list) -> tuple:
+    """(shape, dtype, whether it is NumPy's) of arrays."""
+    return tuple((leaf.shape, leaf.dtype.char, isinstance(leaf, _HOST)) for leaf in leaves)
+
+
+class Pack:
+    """Arrays as a program takes them: NumPy's end to end, few ones in one array of float64, and then those of jax.
+
+    Every argument costs a microsecond or more, and ten formulas one; taking arrays apart costs nothing.
+    """
+
+    def __init__(self, kinds: tuple):
+        self._kinds = kinds
+        self._few = sum(math.prod(shape) for shape, _, host in kinds if host) <= _FEW
+        groups: dict[str, list[int]] = {}
+        for k, (_, dtype, host) in enumerate(kinds):
+            if host:
+                groups.setdefault("d" if self._few and dtype in _EXACT else dtype, []).append(k)
+        self._groups = groups.items()
+        self._alone = [k for k, (_, _, host) in enumerate(kinds) if not host]
+
+    def join(self, leaves: list) -> list:
+        """The arrays of a program."""
+        joined = [np.concatenate([leaves[k] for k in group], axis=None, dtype=dtype) for dtype, group in self._groups]
+        return joined + [leaves[k] for k in self._alone]
+
+    def split(self, arrays: list) -> list:
+        """The leaves again, inside a program."""
+        leaves, rest = {}, iter(arrays)
+        for _, group in self._groups:
+            array, start = next(rest), 0
+            for k in group:
+                shape, dtype, _ = self._kinds[k]
+                stop = start + math.prod(shape)
+                leaves[k], start = array[start:stop].reshape(shape).astype(dtype), stop
+        leaves = hold(leaves) if self._few else leaves
+        return [leaves[k] if k in leaves else next(rest) for k in range(len(self._kinds))]
+
+
 class Program:
     """A question in one compiled program, and how often it was asked."""
 
-    def __init__(self, memory, question: Callable, method, structure):
+    def __init__(self, form, memory, question: Callable, structure, asked):
         self.asked = 0
-        form, single = memory
+        pack, self._pack = Pack(memory), Pack(asked)
 
-        def run(memory, leaves):
-            numbers, rest = iter(memory[0]), iter(memory[1:])
-            model = jax.tree.unflatten(form, [next(numbers) if alone else next(rest) for alone in single])
-            return question(jax.tree.unflatten(method, ()), model, jax.tree.unflatten(structure, leaves))
+        def run(memory, given):
+            model = jax.tree.unflatten(form, pack.split(memory))
+            method, asked = jax.tree.unflatten(structure, self._pack.split(given))
+            return question(method, model, asked)
 
-        self.run = jax.jit(run, compiler_options=COMPUTE_ONCE)
+        self._run = jax.jit(run, compiler_options=_OPTIONS)
         self._compiling, self._compiled = threading.Lock(), False
 
-    def __call__(self, memory: list, leaves: list) -> tuple:
+    def __call__(self, memory: list, leaves: list) -> Any:
+        given = self._pack.join(leaves)
         if self._compiled:
-            return self.run(memory, leaves)
+            return self._run(memory, given)
         with self._compiling:  # one thread compiles for all
-            answer = self.run(memory, leaves)
+            answer = self._run(memory, given)
             self._compiled = True
         return answer
 
 
-@functools.lru_cache(maxsize=_PROGRAMS)
-def _program(memory, _shapes, question: Callable, method, structure, _sizes) -> Program:
-    return Program(memory, question, method, structure)
+_program = functools.lru_cache(maxsize=_PROGRAMS)(Program)

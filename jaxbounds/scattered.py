@@ -1,4 +1,4 @@
-"""Single elements that change, on the host: sorted and grouped by row and by column in a few passes.
+"""Single elements that change, on the host: grouped by row and by column in a few passes, none of which sorts them.
 
 Under L2 with one lam nothing but the elements is listed (`Edit.rest`), so that the whole edit follows from where they
 lie and what they held: that is all that `Scattered` keeps, in two arrays that a compiled program takes as they are.
@@ -14,19 +14,17 @@ from jaxbounds.kinds import Change, SetElements, check_range
 from jaxbounds.model import Model
 from jaxbounds.often import Ready
 from jaxbounds.pytree import pytree, static
-from jaxbounds.slots import distinct, edges, order_of
-
-_MANY = 512  # elements whose old values a compiled program looks up itself: bisection in NumPy takes ten passes or more
+from jaxbounds.slots import grouped, leaders
 
 
 @pytree
 class Scattered:
-    """Elements in the order of their rows, with padding past the end.
+    """Elements as they come, with padding past the end; rows and columns are in no order either.
 
     Attributes:
         places: (R + Q + 2 E,) int32 touched rows, touched columns, and the slots of each element in both.
-        values: (2, E) float64 new and old values; the old ones are left out, (1, E), where they are many.
-        matrix: the data, where the old values are left out: programs, whose model has none, find them in less time.
+        values: (2, E) float64 new and old values; of several elements of sparse data the new ones only, (1, E).
+        matrix: these data: programs, whose model has none, find the old values in less time.
     """
 
     places: Any
@@ -41,8 +39,10 @@ class Scattered:
         R, Q, E = self.row_slots, self.col_slots, self.values.shape[1]
         rows, cols, row, col = (self.places[end - size : end] for end, size in
                                 ((R, R), (R + Q, Q), (R + Q + E, E), (R + Q + 2 * E, E)))  # fmt: skip
-        inside, at = rows < n, xp.minimum(rows, n - 1)
-        target, weight = xp.where(inside, model.rows.target[at], 1.0), xp.where(inside, model.rows.weight[at], 0.0)
+        target, weight = hold(tuple(
+            xp.where(rows < n, xp.take(memory, rows, mode="clip"), fill)
+            for memory, fill in ((model.rows.target, 1.0), (model.rows.weight, 0.0))
+        ))  # fmt: skip
         old = self.values[1] if self.matrix is None else self._old(model, rows, cols, row, col)
         no_row, no_col = xp.zeros_like(rows, dtype=bool), xp.zeros_like(cols, dtype=bool)
         return Edit(
@@ -78,14 +78,13 @@ def arranged(known: Ready, rows, cols, new, to=padded) -> Scattered | None:
     assert model.data is not None
     n, d, matrix = model.alpha.shape[0], model.w.shape[0], model.data.matrix
     if rows.size == 1:
-        old, new = matrix.at(rows, cols), new.astype(matrix.dtype)
-        return Scattered(np.array([rows[0], cols[0], 0, 0], np.int32), np.array([new, old], np.float64), None, 1, 1)
-    order = order_of(rows.astype(np.int64) * d + cols, n * d)
-    rows, cols, new = rows[order], cols[order], new[order]
-    first = edges(rows)
-    if (~first[1:] & (cols[1:] == cols[:-1])).any():
+        values = np.array([new.astype(matrix.dtype), matrix.at(rows, cols)], np.float64)
+        return Scattered(np.array([rows.item(), cols.item(), 0, 0], np.int32), values, None, 1, 1)
+    rows, cols = rows.astype(np.int64), cols.astype(np.int64)
+    key = rows * d + cols
+    if not (key[1:] > key[:-1]).all() and (leaders(key) != np.arange(rows.size)).any():
         return None
-    (row_slots, row), (col_slots, col) = (rows[first], np.cumsum(first) - 1), distinct(cols, d)
+    (row_slots, row), (col_slots, col) = grouped(rows, n), grouped(cols, d)
     R, Q, E = to(row_slots.size), to(col_slots.size), to(rows.size)
     parts = (R, row_slots, n), (Q, col_slots, d), (E, row, R), (E, col, Q)
     places = np.empty(R + Q + 2 * E, np.int32)
@@ -93,9 +92,8 @@ def arranged(known: Ready, rows, cols, new, to=padded) -> Scattered | None:
     for size, numbers, past in parts:
         places[start : start + numbers.size], places[start + numbers.size : start + size] = numbers, past
         start += size
-    many = known.matrix is not None and rows.size >= _MANY
-    values = np.zeros((1 if many else 2, E))
+    values = np.zeros((2 if known.matrix is None else 1, E))
     values[0, : rows.size] = new.astype(matrix.dtype)  # stored in the data's dtype, as `apply` does
-    if not many:
+    if known.matrix is None:
         values[1, : rows.size] = matrix.at(rows, cols)
-    return Scattered(places, values, known.matrix if many else None, R, Q)
+    return Scattered(places, values, known.matrix, R, Q)

@@ -3,6 +3,8 @@
 import numpy as np
 
 _SPARSE = 64  # numbers that are possible for each that is there, up to which counting is faster than sorting
+_SPREAD = 8  # the same, up to which it is faster than a hash table; and places of that table for each number
+_GOLDEN = np.int64(-7046029254386353131)  # 2^64 over the golden ratio: its multiples differ in their highest bits
 
 
 def order_of(key, top: int):
@@ -37,12 +39,40 @@ def distinct(numbers, size: int):
         place = np.empty(numbers.size, np.int64)
         place[order] = np.cumsum(first) - 1
         return ordered[first], place
+    numbers = numbers.astype(np.int64, copy=False)  # others would be converted at each use
     used = np.zeros(size, bool)
     used[numbers] = True
     found = np.flatnonzero(used)
     place = np.empty(size, np.int64)
     place[found] = np.arange(found.size)
-    return found, place[numbers]
+    return found, place.take(numbers)
+
+
+def grouped(numbers, size: int):
+    """`distinct` with the distinct numbers in any order, in a time that does not grow with `size`."""
+    if size <= _SPREAD * numbers.size:
+        return distinct(numbers, size)
+    leader = leaders(numbers)
+    first = leader == np.arange(numbers.size)
+    return numbers[first], (np.cumsum(first) - 1).take(leader)
+
+
+def leaders(numbers):
+    """Where one that equals each of the numbers (int64) stands, the same one for equal numbers.
+
+    All are written into a hash table, and read what the last one wrote. The few that find another number are sorted.
+    """
+    bits = (_SPREAD * numbers.size).bit_length()
+    slot = ((numbers * _GOLDEN).view(np.uint64) >> np.uint64(64 - bits)).view(np.int64)
+    table = np.empty(1 << bits, np.int32)
+    table[slot] = np.arange(numbers.size, dtype=np.int32)
+    leader = table.take(slot)
+    lost = np.flatnonzero(numbers.take(leader) != numbers)
+    if lost.size:
+        lost = lost[np.argsort(numbers[lost], kind="stable")]
+        first = edges(numbers[lost])
+        leader[lost] = lost[first][np.cumsum(first) - 1]
+    return leader
 
 
 def members(ordered, groups):

@@ -108,10 +108,10 @@ def region(ledger: Ledger, point: Point, mid: bool = True, whole_rows: bool = Fa
         lam = edit.penalty.strong_convexity
         square, slack, more_pad, alone, spare = spot_norm(ledger, beta, moved, new, kept, move.e_delta, move.e_w)
         square, slack, pad = square * lam, slack * lam, pad + more_pad * root(lam)
-    E = norm_up(xp.maximum(square, 0.0) + slack, ledger.terms_q + 8) + pad
+    E = hold(norm_up(xp.maximum(square, 0.0) + slack, ledger.terms_q + 8) + pad)
 
     half = xp.maximum(F - gamma / 4 * T, 0.0) + excess
-    gap = up(F + excess + E**2 / 2, 16)
+    gap = hold(up(F + excess + E**2 / 2, 16))
     joint = xp.stack([F + excess + E**2 / 4, F + excess + E**2 / 4 + 2 * root(F * gap)])
     safe_lam = xp.where(ledger.lam_min > 0, ledger.lam_min, 1.0)
     if mid:
@@ -153,7 +153,7 @@ def shrunk_ball(ledger: Ledger, F, excess, E, gap, half):
     rho = xp.where(sigma_sq > 1e-300, xp.minimum(rho, 1e9), 0.0)
     best = None
     for top, shrink in ((half, 0.0), (F + excess, rho), (F + excess + 2 * root(F * gap), 2 * rho)):
-        theta, square = (1 + shrink) / (2 + shrink), 2 * top / (2 + shrink) + (E / (2 + shrink)) ** 2
+        theta, square = hold(((1 + shrink) / (2 + shrink), 2 * top / (2 + shrink) + (E / (2 + shrink)) ** 2))
         if best is None:
             best = theta + xp.zeros(()), square
         else:
@@ -184,7 +184,7 @@ def spot_norm(ledger: Ledger, beta, moved, new, kept, e_delta, e_w):
     norms = root(xp.maximum(squares, 0.0) + growth(k) * size**2)
     bulk = e_delta * root(totals.delta_delta) + xp.abs(e_w) * root(totals.w_w)
     whole = e_delta**2 * totals.delta_delta + 2 * e_delta * e_w * totals.delta_w + e_w**2 * totals.w_w
-    total = edit.total_r(norms) / lam
+    total, bulk = hold((edit.total_r(norms) / lam, bulk))
     e_sq = whole - 2 * edit.total_r(dots) / lam + total**2
     slack = 2 * bulk * edit.total_r(size) / lam + total**2
     slack = growth(edit.d + 16) * bulk**2 + growth(width + ledger.terms_r) * slack

@@ -3,6 +3,7 @@
 Everything is an upper bound in exact arithmetic on the stored floats; see `jaxbounds.rounding`.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -57,20 +58,23 @@ class Point:
 
 def take(vector, slots):
     """vector[slots], zero past the end; nothing else of the vector is read."""
-    size = vector.shape[0]
-    return xp.where(slots < size, vector[xp.minimum(slots, size - 1)], 0.0)
+    return xp.where(slots < vector.shape[0], xp.take(vector, slots, mode="clip"), 0.0)
 
 
 def recall(model: Model, edit: Edit) -> Old:
     """Gather the touched part of the memory."""
     rows, columns, r, q = model.rows, model.columns, edit.rows, edit.cols
-    return hold(Old(
-        take(model.alpha, r), take(model.ref, r), xp.where(r < model.alpha.shape[0], take(rows.target, r), 1.0),
-        take(rows.weight, r), take(rows.score, r), take(rows.score_abs, r), take(rows.cross, r), take(rows.norm_sq, r),
-        take(rows.fenchel, r), take(rows.square, r), take(model.w, q).astype(xp.float64), take(columns.v, q),
-        take(columns.v_pad, q), take(columns.delta, q), take(columns.norm_sq, q), take(columns.negative, q),
-        take(columns.positive, q),
+    target, weight = None, None
+    if not edit.rest:
+        target, weight = xp.where(r < model.alpha.shape[0], take(rows.target, r), 1.0), take(rows.weight, r)
+    old = hold(Old(
+        take(model.alpha, r), take(model.ref, r), target, weight, take(rows.score, r), take(rows.score_abs, r),
+        take(rows.cross, r), take(rows.norm_sq, r), take(rows.fenchel, r), take(rows.square, r),
+        take(model.w, q).astype(xp.float64), take(columns.v, q), take(columns.v_pad, q), take(columns.delta, q),
+        take(columns.norm_sq, q), take(columns.negative, q), take(columns.positive, q),
     ))  # fmt: skip
+    # where only elements change these stay, and what is computed of them is computed once
+    return replace(old, target=edit.target, weight=edit.weight) if edit.rest else old
 
 
 class Ledger:
@@ -170,7 +174,7 @@ class Ledger:
         edit, old, totals, loss = self.edit, self.old, self.model.totals, self.loss
         y = edit.target
         q = loss.coordinate(score, y)
-        q_pad = coordinate_pad(q, pad)
+        q_pad = hold(coordinate_pad(q, pad))
         fy, square = fenchel_bounds(loss, q, q_pad, point.alpha, y, known_ref(loss, edit.penalty, point.ref))
         live = self.c > 0
         k = self.terms_r + 4
