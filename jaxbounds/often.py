@@ -29,6 +29,7 @@ _LONG = 16  # 2^this numbers of a question take NumPy as long as its calls do
 _SHORT = 127  # elements in a batch that take NumPy as long as a single question, about
 _PROGRAMS = 64  # kept at a time
 _HOST = np.ndarray, np.generic
+_JOINED = 1 << 16  # numbers that are copied in microseconds
 _FEW = 1 << 12  # numbers that are converted in less time than another argument takes
 _EXACT = "d?i"  # dtypes that float64 holds
 # sums stay in the thread that computes their terms: handing them to others costs more than they do
@@ -79,8 +80,11 @@ class Ready:
 
     @functools.cached_property
     def memory(self) -> tuple[tuple, list]:
-        """The form of the model's vectors and numbers, without its data, and these end to end."""
-        leaves = to_host(self._leaves)
+        """The form of the model's vectors and numbers, without its data, and these end to end unless they are long.
+
+        A model may be new at every question, so that this must not cost O(n).
+        """
+        leaves = [leaf if leaf.size > _JOINED else to_host(leaf) for leaf in self._leaves]
         kinds = kinds_of(leaves)
         return (self._structure, kinds), jax.device_put(Pack(kinds).join(leaves))
 

@@ -27,8 +27,8 @@ from jaxbounds.matrix import Matrix, one_way
 from jaxbounds.pytree import pytree, static
 from jaxbounds.solvers.curved import curved_products
 from jaxbounds.solvers.linear import (
-    Centred,
     Rows,
+    answer,
     centred,
     conjugate_gradients,
     factored,
@@ -271,7 +271,7 @@ def newton_direction(
     matrix = task.rows(weights)
     diagonal = jnp.where(mask, second(task.penalty, w) + damping, 1.0)
     rhs = jnp.where(mask, rhs, 0.0)
-    shift = (lambda p: jnp.sum(matrix.centre * p)) if isinstance(matrix, Centred) else (lambda p: jnp.zeros(()))
+    shift = answer(matrix)
     times, along = curved_products(task.matrix, weights, shift, bool(getattr(smooth, "kinks", ())))
 
     def apply(p):

@@ -24,7 +24,7 @@ from jaxbounds.solvers.common import (
 from jaxbounds.solvers.compiled import due
 from jaxbounds.solvers.implicit import finish, finish_kinked
 from jaxbounds.solvers.newton import newton_step
-from jaxbounds.solvers.proximal import Path, composite_step, start_path
+from jaxbounds.solvers.proximal import Path, proximal_steps, start_path, support_step
 from jaxbounds.solvers.sdca import block_curvature, epoch
 
 _ACCURACY = 0.5  # a subproblem is done when its own gap is this part of the whole gap
@@ -185,7 +185,8 @@ class DualCoordinate(Solver):
             )
             path = replace(path, w=w, s=s)
         else:
-            path, full, steps = composite_step(task, smooth, path, rtol, state.columns_gap, best.primal, self.max_cg)
+            path = proximal_steps(task, smooth, path)
+            path, full, steps = support_step(task, smooth, path, rtol, state.columns_gap, best.primal, self.max_cg)
             inner = jnp.where(full, 1, jnp.minimum(2 * path.inner + 1, 20)).astype(jnp.int32)
             path = replace(path, inner=inner)
         alpha = smooth.dual(task.q(path.s), task.y)

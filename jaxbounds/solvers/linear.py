@@ -64,6 +64,11 @@ def dot(a: jax.Array, b: jax.Array) -> jax.Array:
     return jnp.dot(a, b, precision=lax.Precision.HIGHEST)
 
 
+def answer(rows: "Rows"):
+    """p -> centre^T p, by which the intercept falls as the coefficients move by p; 0 without one."""
+    return (lambda p: jnp.sum(rows.centre * p)) if isinstance(rows, Centred) else (lambda p: jnp.zeros(()))
+
+
 def column_scale(matrix: Matrix, c: jax.Array, intercept: bool) -> jax.Array:
     """sum_i c_i x_ij^2 for preconditioning, (d,), about the mean where an intercept takes it out.
 

@@ -26,8 +26,9 @@ from jaxbounds.solvers.common import (
 )
 from jaxbounds.solvers.compiled import due
 from jaxbounds.solvers.implicit import finish
-from jaxbounds.solvers.linear import column_scale
+from jaxbounds.solvers.linear import column_scale, is_direct
 from jaxbounds.solvers.newton import forcing
+from jaxbounds.solvers.quadratic import is_quadratic, quadratic_steps
 from jaxbounds.solvers.working_set import in_use, restricted, width, working_set
 
 _INNER = 200  # most steps on one working set
@@ -107,15 +108,14 @@ def proximal_steps(task: Task, smooth: Smooth, path: Path) -> Path:
     return replace(path, w=w, s=s, lipschitz=lipschitz)
 
 
-def composite_step(task: Task, smooth: Smooth, path: Path, rtol, gap, primal, max_cg) -> tuple[Path, Any, Any]:
-    """Proximal steps, then one Newton step on their support: (new path, whether it was a full step, CG steps).
+def support_step(task: Task, smooth: Smooth, path: Path, rtol, gap, primal, max_cg) -> tuple[Path, Any, Any]:
+    """A Newton step on the support of w: (new path, whether it was a full step, CG steps).
 
     Newton from the point of a proximal step, on its support, is the semismooth Newton step for the proximal fixed
     point. The full step (coordinates that would change sign stop at 0) is taken if the objective falls; otherwise a
     line search along the direction.
     """
     penalty = task.penalty
-    path = proximal_steps(task, smooth, path)
     w, s = path.w, path.s
     kinked = kinks(penalty, w.shape[0])
     mask = ~kinked | (w != 0)
@@ -243,11 +243,24 @@ class ProximalGradient(Solver):
         return replace(path, w=w, s=task.balanced(rows.matvec(end.best.w)))
 
     def _step(self, task: Task, state: _State, tol) -> _State:
-        """Proximal steps and one Newton step on all columns."""
-        best = state.best
-        path, accepted, _ = composite_step(
-            task, task.loss, state.path, forcing(best, tol), best.last_gap, best.primal, self.max_cg
-        )
+        """Proximal steps on all columns, and a Newton step on their support unless they were enough."""
+        best, path, done = state.best, state.path, jnp.zeros((), bool)
+        if is_quadratic(task) and not is_direct(task.matrix):
+            goal = self.beyond * tol * jnp.abs(best.primal)
+            limits = path.inner, jnp.maximum(path.inner, self.max_inner)
+            w, s, lipschitz, gap = quadratic_steps(
+                task, path.w, path.s, state.v, path.metric, path.lipschitz, *limits, goal
+            )
+            path, done = replace(path, w=w, s=s, lipschitz=lipschitz), gap <= goal
+        else:
+            path = proximal_steps(task, task.loss, path)
+
+        def newton():
+            return support_step(
+                task, task.loss, path, forcing(best, tol), best.last_gap, best.primal, self.max_cg
+            )[:2]
+
+        path, accepted = lax.cond(done, lambda: (path, jnp.ones((), bool)), newton)
         new = self._moved(task, state, path)
         fine = accepted & (new.best.last_gap < 0.5 * best.last_gap)
         inner = jnp.where(fine, 1, jnp.minimum(2 * path.inner + 1, self.max_inner)).astype(jnp.int32)

@@ -11,8 +11,9 @@ from jaxbounds.losses import Squared
 from jaxbounds.matrix import Dense, Matrix, Sparse
 from jaxbounds.solvers.common import Task, kinks
 from jaxbounds.solvers.linear import dot, is_direct, weighted_gram
+from jaxbounds.solvers.quadratic import is_quadratic
 
-_LEAST, _MOST = 32, 512  # columns of a block
+_LEAST, _MOST = 32, 512  # columns of a block (dense: twice as many at least)
 _WORK = 1.5e8  # operations for the Gram matrix of a block
 _PASSES = 90  # the same, an entry of the data: products with these are what it saves
 _LESS = 4  # how much less a block holds than the data where it is multiplied as often
@@ -33,14 +34,11 @@ def width(task: Task) -> int | None:
     if task.penalty.smooth or n * d <= _SMALL:
         return None
     most = math.isqrt(int(min(_WORK, _PASSES * stored)) // n)
-    if not _quadratic(task):
+    if not is_quadratic(task):
         most = min(most, stored // (_LESS * n))
     size = min(_MOST, 1 << max(most, 1).bit_length() - 1)
-    return size if _LEAST <= size < d else None
-
-
-def _quadratic(task: Task) -> bool:
-    return task.loss.piecewise_quadratic and not task.loss.kinks
+    least = 2 * _LEAST if isinstance(matrix, Dense) else _LEAST
+    return size if least <= size < d else None
 
 
 def in_use(task: Task, w: jax.Array) -> jax.Array:
@@ -85,7 +83,7 @@ def restricted(task: Task, w: jax.Array, s: jax.Array, v: jax.Array, columns: ja
     rows, penalty = _block(task.matrix, columns), task.penalty.take(columns)
     small = replace(task, penalty=penalty, matrix=rows)
     n, k = rows.shape
-    if not _quadratic(task) or (n <= 2 * k and is_direct(rows)):
+    if not is_quadratic(task) or (n <= 2 * k and is_direct(rows)):
         return small, rows
     weights = task.c * task.loss.second(task.q(s), task.y)
     gram = weighted_gram(small.rows(weights), weights, 0)
