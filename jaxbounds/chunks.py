@@ -177,15 +177,13 @@ def make_chunks(compressed: Any, name: str) -> Chunks:
     used = int(start[-1])
     size = _round_up(used)
     check_positions(size * width, name)
-    at = np.arange(values.size, dtype=np.int32)
-    at += np.repeat((start[:-1] * width - compressed.indptr[:-1]).astype(np.int32), lengths)
-    data, indices = _zeros(size * width, values.dtype), _zeros(size * width, np.int32)
-    data[at], indices[at] = values, compressed.indices
-    del at
-    owner = np.full(size, owners - 1, np.int32)
-    owner[:used] = np.repeat(np.arange(owners, dtype=np.int32), counts)
-    arrays = data.reshape(size, width), indices.reshape(size, width), owner, start.astype(np.int32)
-    data, indices, owner, start = jax.device_put(arrays)
+    data, indices = (_zeros(size * width, dtype).reshape(size, width) for dtype in (values.dtype, np.int32))
+    owner = _zeros(size, np.int32)
+    owner[:used], owner[used:] = np.repeat(np.arange(owners, dtype=np.int32), counts), owners - 1
+    real, some = np.ones((used, width), bool), counts > 0  # all but the ends of the last chunks; no int for each entry
+    real[start[1:][some] - 1] = np.tri(width + 1, width, -1, bool)[(lengths - (counts - 1) * width)[some]]
+    data[:used][real], indices[:used][real] = values, compressed.indices
+    data, indices, owner, start = jax.device_put((data, indices, owner, start.astype(np.int32)))
     return Chunks(
         data=data,
         indices=indices,
