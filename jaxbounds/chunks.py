@@ -56,6 +56,13 @@ class Chunks:
         """sum over the entries of each owner of value^power * vector[index], for a finite vector; None is all ones."""
         return _reduce(self, vector, power)
 
+    def longest(self) -> int:
+        """Most entries of an owner, at least 1 (host only)."""
+        start = np.asarray(self.start)
+        chunks, width = np.diff(start), self.data.shape[1]
+        last = np.asarray(self.data)[start[1:][chunks == chunks.max()] - 1]
+        return max(1, int((chunks.max() - 1) * width + np.count_nonzero(last, axis=1).max()))
+
     def entries(self, idx: Any) -> tuple[Any, Any, Any]:
         """Entries of the owners idx: (slot in idx, index, value), flat; exact on NumPy idx, else padded."""
         width = self.data.shape[1]
