@@ -60,7 +60,7 @@ xp = _Namespace()
 
 def squared(x):
     """x^2 in float64: squares of float32 numbers would be rounded, and vanish below 1e-19."""
-    return xp.square(x.astype(xp.float64))
+    return xp.square(x.astype(xp.float64, copy=False))
 
 
 def segment_sum(values, index, size: int):

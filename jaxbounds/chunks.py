@@ -16,6 +16,8 @@ from jaxbounds.pytree import is_traced, pytree, static
 INT32_MAX = 2**31 - 1
 _SHORT = 4096  # entries of one owner that are compared at once sooner than by bisection
 _BLOCK = 256  # chunks that are made dense at a time
+_LARGE = 1 << 22  # entries from which on products read
+_AT_ONCE = 1 << 13  # so many chunks at once
 _GATHER = lax.GatherDimensionNumbers(offset_dims=(), collapsed_slice_dims=(0,), start_index_map=(0,))
 
 
@@ -53,6 +55,13 @@ class Chunks:
     def reduce(self, vector: jax.Array | None, power: int = 1) -> jax.Array:
         """sum over the entries of each owner of value^power * vector[index], for a finite vector; None is all ones."""
         return _reduce(self, vector, power)
+
+    def longest(self) -> int:
+        """Most entries of an owner, at least 1 (host only)."""
+        start = np.asarray(self.start)
+        chunks, width = np.diff(start), self.data.shape[1]
+        last = np.asarray(self.data)[start[1:][chunks == chunks.max()] - 1]
+        return max(1, int((chunks.max() - 1) * width + np.count_nonzero(last, axis=1).max()))
 
     def entries(self, idx: Any) -> tuple[Any, Any, Any]:
         """Entries of the owners idx: (slot in idx, index, value), flat; exact on NumPy idx, else padded."""
@@ -112,14 +121,36 @@ class Chunks:
 
 @partial(jax.jit, static_argnames="power")  # traced once for all the products of a program
 def _reduce(part: Chunks, vector: jax.Array | None, power: int) -> jax.Array:
-    """Chunks.reduce. The sum over L is unrolled: XLA's CPU code for it is twice as fast as for a reduction."""
-    sums = jnp.zeros(part.owner.shape, jnp.float64)
-    for k in range(part.data.shape[1]):
-        value = part.data[:, k].astype(jnp.float64)
+    """Chunks.reduce. On CPUs large lists are read by blocks: whole columns of chunks, cast to float64, take memory."""
+    owners, (N, width) = part.start.shape[0] - 1, part.data.shape
+
+    def whole():
+        sums = _sums(part.data, part.indices, vector, power)
+        return jax.ops.segment_sum(sums, part.owner, owners, indices_are_sorted=True, mode="promise_in_bounds")
+
+    def step(out, k):
+        first = jnp.minimum(k * _AT_ONCE, N - _AT_ONCE)  # the last block overlaps the one before it
+        data, indices, owner = (
+            lax.dynamic_slice_in_dim(a, first, _AT_ONCE) for a in (part.data, part.indices, part.owner)
+        )
+        new = first + jnp.arange(_AT_ONCE) >= k * _AT_ONCE
+        sums = jnp.where(new, _sums(data, indices, vector, power), 0.0)
+        return out.at[owner].add(sums, indices_are_sorted=True, mode="promise_in_bounds"), None
+
+    def blocks():
+        return lax.scan(step, jnp.zeros(owners, jnp.float64), jnp.arange(-(-N // _AT_ONCE)))[0]
+
+    return whole() if N * width < _LARGE else lax.platform_dependent(cpu=blocks, default=whole)
+
+
+def _sums(data: jax.Array, indices: jax.Array, vector: jax.Array | None, power: int) -> jax.Array:
+    """The sum of each chunk. That over L is unrolled: XLA's CPU code for it is twice as fast as for a reduction."""
+    sums = jnp.zeros(data.shape[0], jnp.float64)
+    for k in range(data.shape[1]):
+        value = data[:, k].astype(jnp.float64)
         value = value if power == 1 else value**power
-        sums = sums + (value if vector is None else value * take(vector, part.indices[:, k]))
-    count = part.start.shape[0] - 1
-    return jax.ops.segment_sum(sums, part.owner, count, indices_are_sorted=True, mode="promise_in_bounds")
+        sums = sums + (value if vector is None else value * take(vector, indices[:, k]))
+    return sums
 
 
 def _round_up(count: int) -> int:
@@ -153,15 +184,13 @@ def make_chunks(compressed: Any, name: str) -> Chunks:
     used = int(start[-1])
     size = _round_up(used)
     check_positions(size * width, name)
-    at = np.arange(values.size, dtype=np.int32)
-    at += np.repeat((start[:-1] * width - compressed.indptr[:-1]).astype(np.int32), lengths)
-    data, indices = _zeros(size * width, values.dtype), _zeros(size * width, np.int32)
-    data[at], indices[at] = values, compressed.indices
-    del at
-    owner = np.full(size, owners - 1, np.int32)
-    owner[:used] = np.repeat(np.arange(owners, dtype=np.int32), counts)
-    arrays = data.reshape(size, width), indices.reshape(size, width), owner, start.astype(np.int32)
-    data, indices, owner, start = jax.device_put(arrays)
+    data, indices = (_zeros(size * width, dtype).reshape(size, width) for dtype in (values.dtype, np.int32))
+    owner = _zeros(size, np.int32)
+    owner[:used], owner[used:] = np.repeat(np.arange(owners, dtype=np.int32), counts), owners - 1
+    real, some = np.ones((used, width), bool), counts > 0  # all but the ends of the last chunks; no int for each entry
+    real[start[1:][some] - 1] = np.tri(width + 1, width, -1, bool)[(lengths - (counts - 1) * width)[some]]
+    data[:used][real], indices[:used][real] = values, compressed.indices
+    data, indices, owner, start = jax.device_put((data, indices, owner, start.astype(np.int32)))
     return Chunks(
         data=data,
         indices=indices,

@@ -6,19 +6,18 @@ from typing import Any
 
 import jax
 import numpy as np
-import scipy.sparse as sp
 
 from jaxbounds.array import Array, fori_loop, on_host, put, readable, squared, to_host, uses_jax, xp
 from jaxbounds.host import HostMatrix, host_matrix, matrix_of
 from jaxbounds.intercept import balanced_intercept
 from jaxbounds.losses import Loss
-from jaxbounds.matrix import Matrix
+from jaxbounds.matrix import Matrix, Sparse
 from jaxbounds.own_labels import Codes, Labelled, codes_of
 from jaxbounds.penalties import Penalty
 from jaxbounds.problem import Problem, dual_vector
 from jaxbounds.pytree import in_float64, is_traced, pytree, static
 from jaxbounds.rounding import TINY, U, dot_error, down, growth, up
-from jaxbounds.row_blocks import RowBlocks
+from jaxbounds.row_blocks import RowBlocks, stored_rows
 from jaxbounds.status import Status
 
 _LARGE = 1 << 22  # entries of sparse data whose memory is computed block by block
@@ -288,6 +287,13 @@ def dual_vector_pad(magnitude: Matrix, c, alpha):
     return up((growth(terms + 6) + 64 * U) * size, terms) + terms * TINY
 
 
+def _one_signed(matrix: Matrix, magnitude: Matrix, c, z):
+    """(lower bound on the sum of the negative c_i z_i x_ij, upper bound on that of the positive ones)."""
+    used, signed = magnitude.rmatvec(c), matrix.rmatvec(c * z)
+    slack = growth(matrix.col_terms + 6) * used + matrix.col_terms * TINY
+    return (signed - used) / 2 - slack, (signed + used) / 2 + slack
+
+
 def _memory(problem: Problem, data: Data, w, b, alpha, ref, unit: float):
     """Rows, Columns, Totals of (w, b, alpha) in one pass over the data."""
     loss, penalty, matrix = problem.loss, problem.penalty, data.matrix
@@ -305,25 +311,19 @@ def _memory(problem: Problem, data: Data, w, b, alpha, ref, unit: float):
     v = dual_vector(loss, matrix, y, c, alpha)
     v_pad = dual_vector_pad(magnitude, c, alpha)
     excess, delta, delta_pad = excess_bounds(penalty, w, v, v_pad, lam)
-
+    excess, delta_pad = up(xp.sum(excess), d), up(xp.sqrt(xp.sum(lam * delta_pad**2)), d)
     psi = xp.sum(penalty.value(w))
-    z = loss.orientation(y)
-    used = magnitude.rmatvec(c)
-    signed = matrix.rmatvec(c * z)
-    slack = growth(matrix.col_terms + 6) * used + matrix.col_terms * TINY
     rows = Rows(y, data.weight, score, score_abs, matrix.matvec(delta), square.matvec(xp.ones(d)), fenchel, gap_square)
-    columns = Columns(
-        v, v_pad, delta, square.rmatvec(c), (signed - used) / 2 - slack, (signed + used) / 2 + slack
-    )
+    columns = Columns(v, v_pad, delta, square.rmatvec(c), *_one_signed(matrix, magnitude, c, loss.orientation(y)))
     totals = Totals(
         fenchel=up(xp.sum(c * fenchel), n + 4),
         square=down(xp.sum(c * gap_square), n + 4),
-        excess=up(xp.sum(excess), d),
+        excess=excess,
         delta_metric=xp.sum((xp.sqrt(lam) * delta) ** 2),
         delta_delta=xp.sum(delta**2),
         delta_w=xp.sum(delta * w),
         w_w=xp.sum(w**2),
-        delta_pad=up(xp.sqrt(xp.sum(lam * delta_pad**2)), d),
+        delta_pad=delta_pad,
         lam_min=xp.min(lam),
         sigma_sq=spectral_bound(magnitude, c),
         loss=up(xp.sum(c * loss_bound(loss, q, pad, y)), n + 16),
@@ -359,13 +359,13 @@ def best_intercept(problem: Problem, data: Data, w):
     if not on_host(problem, data, w):
         return _best_intercept_jit(problem, data, w)
     problem, here, w = to_host((problem, data, w))
-    return _best_intercept(problem, replace(here, matrix=host_matrix(data.matrix)), w)
+    return _best_intercept(problem, replace(here, matrix=_to_read(data.matrix)), w)
 
 
-def _read_often(matrix: Any) -> Any:
-    """Large sparse data by blocks: their magnitudes and squares would take as much memory as the data."""
-    large = isinstance(matrix, HostMatrix) and sp.issparse(matrix.values) and matrix.values.nnz >= _LARGE
-    return RowBlocks(matrix.values) if large else matrix
+def _to_read(matrix: Any) -> Any:
+    """The matrix on the host; large sparse data by blocks, whose magnitudes and squares take little memory."""
+    large = isinstance(matrix, Sparse) and matrix.nnz >= _LARGE
+    return stored_rows(matrix.by_row, matrix.by_col) if large else host_matrix(matrix)
 
 
 def certain(penalty: Penalty, w, status):
@@ -388,7 +388,7 @@ def remember(problem: Problem, data: Data, w, alpha, ref=None, status=0, n_steps
     memory, on, here, at, intercept = _memory_jit, problem, data, w, b
     if on_host(problem, data, w, alpha, b):
         memory, (on, here, at, intercept, alpha, ref) = _memory, to_host((problem, data, w, b, alpha, ref))
-        here = replace(here, matrix=_read_often(host_matrix(data.matrix)))
+        here = replace(here, matrix=_to_read(data.matrix))
     if ref is None:
         ref = on.loss.coordinate(here.matrix.matvec(at.astype(xp.float64)) + intercept, here.target)
         if on.loss.defined_by_ref and on.loss.smoothness is not None:  # alpha must be the one that ref defines

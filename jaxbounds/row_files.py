@@ -17,7 +17,7 @@ from jaxbounds.arguments import as_array
 Block: TypeAlias = Any  # an ndarray or a csr_array
 
 _DENSE, _SPARSE = 1 << 18, 1 << 20  # entries of a piece
-_PER_COLUMN = 4  # at least so many for each column: a product with sparse data writes all columns once a piece
+_PER_COLUMN = 2  # at least so many for each column: a product with sparse data writes all columns once a piece
 
 
 CHANGED = "the data of RowBlocks have changed since they were checked; make the RowBlocks anew"

@@ -138,9 +138,10 @@ def fit(
         else:
             file = None if checkpoint is None else _checkpoint(checkpoint, solver, task)
             solution = _solve_in_chunks(solver, task, w0, alpha0, tol_leaf, steps, callback, file)
+    del task, w0, alpha0  # vectors as long as the data's sides, before the model's own come to be
     found = solution.w, solution.alpha, solution.ref
     w, alpha, ref = (a[:k] for a, k in zip(to_host(found) if on_host(found) else found, (d, n, n), strict=True))
-    w, b = w.astype(matrix.dtype), None
+    w, b = w.astype(matrix.dtype, copy=False), None
     if problem.intercept and not concrete:  # the best one for the stored w, with the derivatives of the optimum
         b = carry(lax.stop_gradient(best_intercept(problem, data, w)), lambda: solution.intercept)
     model = remember(problem, data, w, alpha, ref, solution.status, solution.n_steps, b)
