@@ -7,7 +7,9 @@ import pytest
 import scipy.sparse as sp
 from jax.experimental import sparse as jsp
 
+from jaxbounds import chunks
 from jaxbounds import matrix as matrix_module
+from jaxbounds.array import put
 from jaxbounds.chunks import check_positions
 from jaxbounds.draft import lookup
 from jaxbounds.matrix import Dense, Sparse, as_matrix
@@ -224,3 +226,31 @@ def test_single_entries():
         rows, cols = rng.integers(0, n, 300), rng.integers(0, d, 300)
         for matrix in (as_matrix(X), as_matrix(X.toarray())):
             np.testing.assert_array_equal(lookup(matrix, rows, cols, np), X.toarray()[rows, cols])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_products_by_blocks_are_those_of_the_whole(dtype, monkeypatch):
+    """To the last bit, in a batch and in derivatives too; the last block overlaps the one before it."""
+    rng = np.random.default_rng(0)
+    X = sp.csr_array(np.where(rng.random((301, 203)) < 0.2, rng.normal(size=(301, 203)), 0.0).astype(dtype))
+    matrix, W, T = as_matrix(X), rng.normal(size=(3, 203)), rng.normal(size=(3, 301))
+
+    def found():
+        chunks._reduce.clear_cache()
+        with jax.enable_x64(True):
+            products = [
+                jax.jit(lambda m, w, t: (m.matvec(w), m.rmatvec(t), m.by_col.reduce(t, 2), m.by_row.reduce(None, 2))),
+                jax.jit(jax.vmap(lambda m, w, t: (m.matvec(w), m.rmatvec(t)), in_axes=(None, 0, 0))),
+                jax.jit(jax.grad(lambda m, w, t: jnp.sum(jnp.sin(m.matvec(w))) + jnp.sum(m.rmatvec(t) ** 3), (1, 2))),
+            ]
+            calls = [(matrix, W[0], T[0]), (matrix, W, T), (matrix, W[0], T[0])]
+            return [np.asarray(a) for f, args in zip(products, calls, strict=True) for a in f(*put(args))]
+
+    whole = found()
+    monkeypatch.setattr(chunks, "_LARGE", 1)
+    monkeypatch.setattr(chunks, "_AT_ONCE", 100)
+    assert min(part.owner.size for part in (matrix.by_row, matrix.by_col)) > 200
+    blocks = found()
+    chunks._reduce.clear_cache()
+    for one, other in zip(whole, blocks, strict=True):
+        np.testing.assert_array_equal(one, other)
