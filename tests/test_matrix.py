@@ -1,5 +1,7 @@
 """Dense and Sparse: products, rows, columns and the checks of as_matrix."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -233,7 +235,8 @@ def test_products_by_blocks_are_those_of_the_whole(dtype, monkeypatch):
     """To the last bit, in a batch and in derivatives too; the last block overlaps the one before it."""
     rng = np.random.default_rng(0)
     X = sp.csr_array(np.where(rng.random((301, 203)) < 0.2, rng.normal(size=(301, 203)), 0.0).astype(dtype))
-    matrix, W, T = as_matrix(X), rng.normal(size=(3, 203)), rng.normal(size=(3, 301))
+    matrix: Any = as_matrix(X)
+    W, T = rng.normal(size=(3, 203)), rng.normal(size=(3, 301))
 
     def found():
         chunks._reduce.clear_cache()

@@ -2,6 +2,7 @@
 
 import dataclasses
 import tracemalloc
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +21,7 @@ N, D, EACH = 6000, 4000, 160
 PROBLEM = jb.Problem(jb.losses.logistic(), jb.penalties.l2(1e-3))
 
 
-def drawn(dtype: type) -> sp.csr_array:
+def drawn(dtype: type) -> Any:
     """EACH entries a row, evenly spaced; columns of any length."""
     rng = np.random.default_rng(0)
     columns = np.sort((rng.integers(D, size=(N, 1)) + np.arange(0, D, D // EACH)) % D, axis=1).astype(np.int32)
@@ -28,7 +29,7 @@ def drawn(dtype: type) -> sp.csr_array:
     return sp.csr_array((rng.random(N * EACH).astype(dtype) + 1, columns.reshape(-1), start), shape=(N, D))
 
 
-def size(X: sp.csr_array) -> int:
+def size(X: Any) -> int:
     return X.data.nbytes + X.indices.nbytes + X.indptr.nbytes
 
 
@@ -63,17 +64,19 @@ def test_what_a_model_remembers_is_computed_without_a_copy_of_the_data(dtype, mo
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_a_solver_takes_vectors_alone_beside_the_data(dtype):
     """Of data too large to be drawn here, 100 times those above, whose shapes are all that is compiled."""
-    small, times = as_matrix(drawn(np.float32)), 100
+    small: Any = as_matrix(drawn(np.float32))
+    times = 100
 
     def longer(part):
         chunks, kinds = part.owner.shape[0] * times, {"data": dtype, "indices": np.int32, "owner": np.int32}
         shapes = {key: (chunks, *getattr(part, key).shape[1:]) for key in kinds}
         return dataclasses.replace(part, **{key: jax.ShapeDtypeStruct(shapes[key], kinds[key]) for key in kinds})
 
-    matrix = one_way(dataclasses.replace(small, by_row=longer(small.by_row), by_col=longer(small.by_col)))
-    rows, columns = jax.ShapeDtypeStruct((N,), jnp.float64), jax.ShapeDtypeStruct((D,), jnp.float64)
+    matrix: Any = one_way(dataclasses.replace(small, by_row=longer(small.by_row), by_col=longer(small.by_col)))
+    vectors: Any = [jax.ShapeDtypeStruct((k,), jnp.float64) for k in (N, D)]
+    rows, columns = vectors
     task = Task(PROBLEM.loss, PROBLEM.penalty, matrix, rows, rows, differentiable=False)
     with jax.enable_x64(True):
         solve = jax.jit(lambda task, w, alpha: NewtonCG().solve(task, task.matrix, task.y, task.c, w, alpha, 1e-6, 100))
-        used = solve.lower(task, columns, rows).compile().memory_analysis().temp_size_in_bytes
-    assert used < 0.02 * times * size(drawn(dtype))
+        used: Any = solve.lower(task, columns, rows).compile().memory_analysis()
+    assert used.temp_size_in_bytes < 0.02 * times * size(drawn(dtype))
