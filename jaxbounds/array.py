@@ -149,7 +149,7 @@ def reinterpret(x, dtype):
     return jax.lax.bitcast_convert_type(x, dtype) if uses_jax((x,)) else np.asarray(x).view(dtype)
 
 
-def to_host(tree):
+def to_host(tree: Any) -> Any:
     """The tree with NumPy leaves (no copy of what lies on the CPU); itself if it has no others."""
     if not uses_jax(jax.tree.leaves(tree)):
         return tree

@@ -87,7 +87,7 @@ def _alone(model: Model, known: Ready, group: Flat, k: int) -> Edit | Scattered 
         part = one.flat[0]
         n, d = model.alpha.shape[0], model.w.shape[0]
         fits = (part.rows >= 0) & (part.rows < n) & (part.cols >= 0) & (part.cols < d) & np.isfinite(part.values)
-        return arranged(known, part.rows, part.cols, part.values, bucket) if fits.all() else None
+        return arranged(known, part.rows, part.cols, part.values) if fits.all() else None
     edit = prepare(model, one)
     if not edit.valid[0]:
         return None

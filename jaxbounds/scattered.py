@@ -72,7 +72,7 @@ def scattered(known: Ready, change: Change) -> Scattered | None:
     return arranged(known, change.rows, change.cols, change.values)
 
 
-def arranged(known: Ready, rows, cols, new, to=padded) -> Scattered | None:
+def arranged(known: Ready, rows, cols, new) -> Scattered | None:
     """Elements of the data by their rows and columns; None if one is named twice."""
     model = known.host
     assert model.data is not None
@@ -85,7 +85,7 @@ def arranged(known: Ready, rows, cols, new, to=padded) -> Scattered | None:
     if not (key[1:] > key[:-1]).all() and (leaders(key) != np.arange(rows.size)).any():
         return None
     (row_slots, row), (col_slots, col) = grouped(rows, n), grouped(cols, d)
-    R, Q, E = to(row_slots.size), to(col_slots.size), to(rows.size)
+    R, Q, E = padded(row_slots.size), padded(col_slots.size), padded(rows.size)
     parts = (R, row_slots, n), (Q, col_slots, d), (E, row, R), (E, col, Q)
     places = np.empty(R + Q + 2 * E, np.int32)
     start = 0
