@@ -35,7 +35,7 @@ def _task(penalty, data, intercept):
 
 
 def _steps(task, w, count, goal=0.0):
-    """(w, s, lipschitz, gap) after so many steps from w, and the true gap there."""
+    """(w, s, v, lipschitz, gap) after so many steps from w, and the true gap there."""
     scale = column_scale(task.matrix, task.c, task.intercept)
     s = start_scores(task, w)
     v = task.v(task.loss.dual(task.q(s), task.y))
@@ -61,8 +61,9 @@ def test_the_gap_is_known_and_falls(name, form, intercept, monkeypatch):
         for start in (jnp.zeros(D), jnp.asarray(RNG.normal(size=D))):
             gaps = []
             for count in (3, 60):
-                (w, s, _, gap), true, primal = run(task, start, count)
+                (w, s, v, _, gap), true, primal = run(task, start, count)
                 np.testing.assert_allclose(s, task.scores(w), rtol=0, atol=1e-11)
+                np.testing.assert_allclose(v, task.v(task.loss.dual(task.q(s), task.y)), rtol=0, atol=1e-12)
                 np.testing.assert_allclose(gap, true, rtol=1e-7, atol=1e-12 * float(primal))
                 gaps.append(float(true))
             assert gaps[1] < 0.2 * gaps[0]
@@ -72,7 +73,7 @@ def test_steps_end_at_the_goal():
     """And go on beyond the least number only as long as they are fast."""
     with jax.enable_x64(True):
         task = _task(PENALTIES["elastic net"](0.3 * LARGEST), X, False)
-        (_, _, _, gap), _, primal = _steps(task, jnp.zeros(D), 500, goal=jnp.asarray(1e-3))
+        (*_, gap), _, primal = _steps(task, jnp.zeros(D), 500, goal=jnp.asarray(1e-3))
         assert 1e-12 * float(primal) < float(gap) <= 1e-3
 
 

@@ -194,12 +194,12 @@ class ProximalGradient(Solver):
     def init(self, task: Task, w0, alpha0) -> _State:
         """The state at w0 (alpha0 is not used: the dual point follows from w)."""
         path = start_path(task, w0)
-        point, v = self._evaluate(task, path)
+        v = self._pull(task, path)
         squares, rounds = None, None
         if self.compiled:
             squares = column_scale(task.matrix, task.c, False) if task.intercept else path.metric
             rounds = jnp.ones((), jnp.int32)
-        return _State(Progress.start(*point), path, v, jnp.zeros((), bool), squares, rounds)
+        return _State(Progress.start(*self._point(task, path, v)), path, v, jnp.zeros((), bool), squares, rounds)
 
     def step(self, task: Task, state: _State, tol) -> _State:
         """The optimum on a working set, as long as the coefficients in use fit in; else a step on all columns."""
@@ -244,11 +244,11 @@ class ProximalGradient(Solver):
 
     def _step(self, task: Task, state: _State, tol) -> _State:
         """Proximal steps on all columns, and a Newton step on their support unless they were enough."""
-        best, path, done = state.best, state.path, jnp.zeros((), bool)
+        best, path, v, done = state.best, state.path, state.v, jnp.zeros((), bool)
         if is_quadratic(task) and not is_direct(task.matrix):
             goal = self.beyond * tol * jnp.abs(best.primal)
             limits = path.inner, jnp.maximum(path.inner, self.max_inner)
-            w, s, lipschitz, gap = quadratic_steps(
+            w, s, v, lipschitz, gap = quadratic_steps(
                 task, path.w, path.s, state.v, path.metric, path.lipschitz, *limits, goal
             )
             path, done = replace(path, w=w, s=s, lipschitz=lipschitz), gap <= goal
@@ -256,28 +256,31 @@ class ProximalGradient(Solver):
             path = proximal_steps(task, task.loss, path)
 
         def newton():
-            return support_step(
+            moved, full, _ = support_step(
                 task, task.loss, path, forcing(best, tol), best.last_gap, best.primal, self.max_cg
-            )[:2]
+            )
+            return moved, full, self._pull(task, moved)
 
-        path, accepted = lax.cond(done, lambda: (path, jnp.ones((), bool)), newton)
-        new = self._moved(task, state, path)
+        path, accepted, v = lax.cond(done, lambda: (path, jnp.ones((), bool), v), newton)
+        new = self._moved(task, state, path, v)
         fine = accepted & (new.best.last_gap < 0.5 * best.last_gap)
         inner = jnp.where(fine, 1, jnp.minimum(2 * path.inner + 1, self.max_inner)).astype(jnp.int32)
         return replace(new, path=replace(path, inner=inner))
 
-    def _moved(self, task: Task, state: _State, path: Path) -> _State:
-        """The state after a move."""
-        point, v = self._evaluate(task, path)
-        return replace(state, best=state.best.update(*point), path=path, v=v)
+    def _moved(self, task: Task, state: _State, path: Path, v=None) -> _State:
+        """The state after a move; v = X^T t there, if it is known."""
+        v = self._pull(task, path) if v is None else v
+        return replace(state, best=state.best.update(*self._point(task, path, v)), path=path, v=v)
 
-    def _evaluate(self, task: Task, path: Path):
+    def _pull(self, task: Task, path: Path) -> jax.Array:
+        return task.v(task.loss.dual(task.q(path.s), task.y))
+
+    def _point(self, task: Task, path: Path, v):
+        """(w, alpha, ref, gap, primal)."""
         q = task.q(path.s)
-        alpha = task.loss.dual(q, task.y)
-        pull = task.v(alpha)
-        alpha, v = task.feasible(alpha, pull)
+        alpha, v = task.feasible(task.loss.dual(q, task.y), v)
         ref = None if task.penalty.dual_bound is not None else q
-        return (path.w, alpha, q, task.gap(path.w, q, alpha, v, ref), task.primal(path.w, q)), pull
+        return path.w, alpha, q, task.gap(path.w, q, alpha, v, ref), task.primal(path.w, q)
 
     def finish(self, task: Task, state: _State, tol) -> Solution:
         """The result of a state."""

@@ -32,7 +32,7 @@ class _At:
 
 
 def quadratic_steps(task: Task, w, s, v, metric, lipschitz, least, most, goal):
-    """(w, s, lipschitz, gap) after accelerated proximal gradient steps: least to most, until the gap is at most goal.
+    """(w, s, v, lipschitz, gap) after accelerated proximal gradient steps: least to most, until the gap is the goal.
 
     With p from the point to that of the proximal step and L = p^T X^T D X p / p^T diag(metric) p, a step that is too
     long for L is cut to the part that is not; no product is spent on trying again. As the loss is q^2 / 2, its value
@@ -75,4 +75,4 @@ def quadratic_steps(task: Task, w, s, v, metric, lipschitz, least, most, goal):
     first = (jnp.zeros((), jnp.int32), start, start, unit, lipschitz, far, far, jnp.asarray(False), far)
     _, end, _, _, length, gap, *_ = lax.while_loop(going, one, first)
     moved = end.w - w
-    return end.w, task.balanced(s + along(moved, end.part) - shift(moved)), length, gap
+    return end.w, task.balanced(s + along(moved, end.part) - shift(moved)), end.v, length, gap
