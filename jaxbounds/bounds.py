@@ -97,10 +97,6 @@ class Bounds:
     Numbers are the old ones; added rows and columns follow. Removed rows have alpha [0, 0], removed columns w [0, 0].
 
     Attributes:
-        gap: upper bound of the new duality gap at the best trial pair.
-        radius: upper bound of ||w_new - centre||_2 (inf if the penalty is not strongly convex).
-        dual_radius: upper bound of ||alpha_new - centre||_C (inf if the loss is not smooth).
-        status: int32; `jb.Status(code).advice` says what it means.
         fallback: int32, 0 unless the method found nothing of its own: 1 if Cached answered for it, 2 if Partial did.
         method: the method asked for. touched: how many rows, columns and elements the change set, added and removed.
 
@@ -132,10 +128,25 @@ class Bounds:
         *numbers, status = np.asarray(self.found)[:4]
         return put((*numbers, np.int32(status)))
 
-    gap = property(lambda self: self._summary[0])
-    radius = property(lambda self: self._summary[1])
-    dual_radius = property(lambda self: self._summary[2])
-    status = property(lambda self: self._summary[3])
+    @property
+    def gap(self) -> Any:
+        """Upper bound of the new duality gap at the best trial pair."""
+        return self._summary[0]
+
+    @property
+    def radius(self) -> Any:
+        """Upper bound of ||w_new - centre||_2 (inf if the penalty is not strongly convex)."""
+        return self._summary[1]
+
+    @property
+    def dual_radius(self) -> Any:
+        """Upper bound of ||alpha_new - centre||_C (inf if the loss is not smooth)."""
+        return self._summary[2]
+
+    @property
+    def status(self) -> Any:
+        """int32; `jb.Status(code).advice` says what it means."""
+        return self._summary[3]
 
     @published
     def w(self, j=None):

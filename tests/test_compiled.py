@@ -201,7 +201,7 @@ def test_rounds_with_an_intercept():
 
 def _wide(n, d, density, seed=0):
     rng = np.random.default_rng(seed)
-    data = sp.random_array((n, d), density=density, rng=rng, format="csr")
+    data = sp.csr_array(np.where(rng.random((n, d)) < density, rng.random((n, d)), 0.0))
     return data, data @ np.where(rng.random(d) < 0.02, rng.normal(size=d), 0.0) + 0.1 * rng.normal(size=n)
 
 

@@ -62,7 +62,8 @@ def fit(
             (pandas, polars), whose columns the model then knows by name: later frames and changes may name them.
         y: (n,) labels -1/+1 for margin losses, class numbers for softmax, numbers otherwise.
         sample_weight: (n,) positive, ones by default.
-        tol: relative duality gap, gap / max(|P|, tiny).
+        tol: relative duality gap, gap / max(|P|, tiny), at which the solver ends. That of the model, whose w has the
+            dtype of the data and whose alpha is feasible beyond rounding, may come out larger.
         solver: one of `jb.solvers`; chosen from the problem and the shape of the data by default.
         warm_start: a Model or (d,) coefficients to start from; the intercept starts as the best one for them.
         max_steps: most outer steps (default 1000).
