@@ -103,13 +103,15 @@ class Chunks:
 
     def at(self, idx, index):
         """The value at `index` of each owner in idx (in bounds), 0 where none is stored: bisection."""
-        width, index = self.data.shape[1], index.astype(np.int32)
-        indices, values = self.indices.reshape(-1), self.data.reshape(-1)
+        width = self.data.shape[1]
+        if idx.shape == (1,) and not uses_jax((idx, self.start)):
+            owned = slice(self.start.item(idx.item()), self.start.item(idx.item() + 1))
+            if (owned.stop - owned.start) * width <= _SHORT:  # padding has the value 0
+                values = self.data[owned]
+                return values[self.indices[owned] == index].sum(keepdims=True, dtype=values.dtype)
+        indices, values, index = self.indices.reshape(-1), self.data.reshape(-1), index.astype(np.int32)
         low, stop = self.start[idx] * width, self.start[idx + 1] * width  # fit in 32 bits, as all positions do
         longest = self.terms if uses_jax((low,)) else int(np.max(stop - low, initial=0))
-        if idx.shape == (1,) and longest <= _SHORT and not uses_jax((low,)):  # padding has the value 0
-            owned = slice(int(low[0]), int(stop[0]))
-            return values[owned][indices[owned] == index].sum(keepdims=True, dtype=values.dtype)
         low, last = xp.minimum(low, indices.shape[0] - 1), xp.maximum(stop, 1) - 1
         empty = stop == self.start[idx] * width
         for step in (1 << k for k in reversed(range(max(longest - 1, 0).bit_length()))):
