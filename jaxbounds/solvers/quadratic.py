@@ -1,9 +1,12 @@
 """Proximal gradient steps under the squared loss, where v = X^T t is linear in w: a step is one product X^T D X p."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from jax import lax
 
+from jaxbounds.losses import Squared
 from jaxbounds.pytree import pytree
 from jaxbounds.solvers.common import TINY, Task
 from jaxbounds.solvers.curved import curved_products
@@ -13,9 +16,9 @@ _FAST = 0.3  # steps go on as long as one shrinks the gap to this part
 _QUICK = 0.1  # momentum only holds up steps whose squares shrink to this part
 
 
-def is_quadratic(task: Task) -> bool:
-    """Whether the loss is one quadratic, q^2 / 2."""
-    return task.loss.piecewise_quadratic and not task.loss.kinks
+def is_quadratic(problem: Any) -> bool:
+    """Whether the loss of a problem or task is q^2 / 2."""
+    return isinstance(problem.loss, Squared)
 
 
 @pytree
@@ -32,12 +35,12 @@ class _At:
 
 
 def quadratic_steps(task: Task, w, s, v, metric, lipschitz, least, most, goal):
-    """(w, s, v, lipschitz, gap) after accelerated proximal gradient steps: least to most, until the gap is the goal.
+    """(w, s, v, lipschitz, gap) after accelerated proximal gradient steps, until the gap is at most goal.
 
-    With p from the point to that of the proximal step and L = p^T X^T D X p / p^T diag(metric) p, a step that is too
-    long for L is cut to the part that is not; no product is spent on trying again. As the loss is q^2 / 2, its value
-    changes by -(v + v')^T (w' - w) / 2, and a dual point shrunk by sigma has the rows' gap (1 - sigma)^2 times it: so
-    the gap is known without the rows.
+    At least `least` and at most `most` steps. With p from the point to that of the proximal step and
+    L = p^T X^T D X p / p^T diag(metric) p, a step that is too long for L is cut to the part that is not; no product is
+    spent on trying again. As the loss is q^2 / 2, its value changes by -(v + v')^T (w' - w) / 2, and a dual point
+    shrunk by sigma has the rows' gap (1 - sigma)^2 times it: so the gap is known without the rows.
     """
     penalty, weights = task.penalty, task.c
     rows = task.rows(weights)
@@ -70,7 +73,8 @@ def quadratic_steps(task: Task, w, s, v, metric, lipschitz, least, most, goal):
         theta, length = jnp.where(restart, 1.0, theta_new), jnp.maximum(0.95 * length, needed)
         return k + 1, new, old, theta, length, gap_of(new), gap, t == 1.0, size
 
-    start = _At(w, v, jnp.zeros_like(times(jnp.zeros_like(w))[1]))
+    part = jax.eval_shape(times, w)[1]
+    start = _At(w, v, jnp.zeros(part.shape, part.dtype))
     unit, far = jnp.ones((), jnp.float64), jnp.asarray(jnp.inf, jnp.float64)
     first = (jnp.zeros((), jnp.int32), start, start, unit, lipschitz, far, far, jnp.asarray(False), far)
     _, end, _, _, length, gap, *_ = lax.while_loop(going, one, first)
