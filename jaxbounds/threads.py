@@ -1,4 +1,4 @@
-"""Pieces of one computation in as many threads as there are cores (host; NumPy lets go of Python's lock)."""
+"""Pieces of one computation in as many threads as the process has cores (host; NumPy lets go of Python's lock)."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -6,7 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 from jaxbounds.pytree import in_float64
 
-CORES = os.cpu_count() or 1
+# a process may be held to a few of the machine's cores (taskset, job schedulers, containers' cpusets)
+CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def in_threads(fn: Callable, pieces: Sequence, then: Callable = lambda piece, value: None) -> None:

@@ -46,6 +46,7 @@ def test_traced_float32_squares_do_not_vanish():
     assert np.all(upper - lower <= 3 * np.abs(true).max())
 
 
+@pytest.mark.slow
 def test_self_concordant_traced_without_touched_rows():
     X, y = np.eye(3), np.array([1.0, -1.0, 1.0])
     model = jb.with_factor(jb.fit(jb.Problem(jb.losses.logistic(), jb.penalties.l2(0.1)), X, y, tol=1e-12))
@@ -61,6 +62,7 @@ def test_self_concordant_each_penalty():
     assert np.all(np.isfinite(np.asarray(jb.bound_each(model, each, X, method=jb.SelfConcordant()).radius)))
 
 
+@pytest.mark.slow
 def test_curvature_bounds_travel():
     X, y = np.random.default_rng(0).normal(size=(12, 3)), np.array([1.0, -1.0] * 6)
     model = jb.fit(jb.Problem(jb.losses.logistic(), jb.penalties.l2(0.05)), X, y, tol=1e-10)
@@ -69,6 +71,7 @@ def test_curvature_bounds_travel():
     assert np.all(np.isfinite(jax.jit(lambda b: b.scores(X).upper)(bounds)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", [jb.losses.logistic(), jb.losses.huber(0.5)], ids=str)
 def test_a_factor_is_no_wider_at_small_lam(loss):
     """Residuals are divided by the least eigenvalue of the Hessian, and not by lam."""

@@ -292,6 +292,7 @@ def test_no_warning_and_no_global_setting_from_a_plain_fit():
     assert jax.config.jax_enable_x64 == before
 
 
+@pytest.mark.slow
 def test_default_solver_on_awkward_shapes():
     """Few rows, many columns; and far from the origin."""
     rng = np.random.default_rng(0)

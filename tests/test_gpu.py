@@ -40,6 +40,7 @@ def test_the_search_for_imprecise_products_finds_one():
     assert imprecise(product)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: type(method).__name__)
 def test_no_program_multiplies_in_tf32(method):
     X, y = data()

@@ -190,6 +190,7 @@ def test_gap_of_a_half_trained_model_bounds_its_suboptimality(steps):
 # ---------------------------------------------------------------- solvers
 
 
+@pytest.mark.slow
 def test_few_rows():
     """Columns far from 0, where only centred rows are well conditioned."""
     rng = np.random.default_rng(5)

@@ -182,6 +182,7 @@ def test_one_class_left():
         assert np.all(np.asarray(bounds.labels(X)) == 0) or np.all(np.asarray(bounds.labels(X)) == 1)
 
 
+@pytest.mark.slow
 def test_compiled():
     model, X, y = small(n=16)
 

@@ -178,6 +178,7 @@ def test_plain_sdca_converges(kind):
     assert int(solution.status) == Status.CONVERGED
 
 
+@pytest.mark.slow
 def test_conjugate_gradients_on_a_large_problem_without_factoring():
     rng = np.random.default_rng(1)
     wide = rng.normal(size=(700, 600)) * np.geomspace(1.0, 30.0, 600)
@@ -477,6 +478,7 @@ def test_gram_of_large_sparse_data(monkeypatch):
         np.testing.assert_allclose(small, (X * np.asarray(scale)) @ X.T, atol=1e-13)
 
 
+@pytest.mark.slow
 def test_newton_factors_where_conjugate_gradients_are_slow(monkeypatch):
     """The same optimum whether the Hessian is factored from the start, late or never; blocks of rows overlap."""
     from jaxbounds.solvers import common, linear, newton

@@ -1,6 +1,8 @@
 """`bound_each` against a loop of `bound`: every kind of change, ragged batches, any batch size, bad elements."""
 
 import functools
+import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +14,7 @@ import pytest
 import scipy.sparse as sp
 
 import jaxbounds as jb
+from jaxbounds import threads
 from jaxbounds.array import to_host
 
 N, D = 60, 8
@@ -373,3 +376,10 @@ def test_callback_counts_candidates():
     np.testing.assert_array_equal(some.scores().upper, whole.scores().upper)
     with pytest.raises(ValueError, match="callback"):
         jax.jit(lambda m: jb.bound_each(m, changes, callback=seen.append).gap)(model)
+
+
+def test_as_many_threads_as_the_process_may_use_cores(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {1, 5, 6}, raising=False)
+    assert runpy.run_path(str(threads.__file__))["CORES"] == 3
+    monkeypatch.delattr(os, "sched_getaffinity")
+    assert runpy.run_path(str(threads.__file__))["CORES"] == os.cpu_count()

@@ -61,6 +61,7 @@ def check(found, problem):
     return w
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [np.asarray, sp.csr_array], ids=["dense", "sparse"])
 def test_lasso_on_hard_columns(small, kind):
     """One program for all of these: few in use, more than fit, none, equal columns, empty columns and rows."""
@@ -96,6 +97,7 @@ def test_elastic_net_with_free_coefficients(small, rows, loss):
     assert np.count_nonzero(w) < D
 
 
+@pytest.mark.slow
 def test_intercept_is_that_of_centred_data(small):
     y, centred = REALS + 5.0, X - X.mean(axis=0)
     kappa = 0.1 * LARGEST * np.ones(D)
