@@ -362,7 +362,7 @@ def main() -> None:
                 spent, prepared = processor(lambda peer=peer, X=X, y=y: peer.prepare(X, y))
                 found.append((peer, prepared))
                 payload["sets"][name]["prepare"][peer.name] = round(spent, 4)
-            lams = PATH if loss in ("lasso", "elastic_net") else options.lams
+            lams = [lam for lam in PATH if lam in options.lams] if loss in ("lasso", "elastic_net") else options.lams
             for lam in lams:
                 payload["cells"] += cell(name, loss, lam, data, y, found, options.tols, options.repeats, largest)
         finish("training", with_earlier(payload, options), options)
