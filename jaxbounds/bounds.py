@@ -433,6 +433,7 @@ def _edit_of(model: Model, asked: Edit | Scattered) -> Edit:
 
 def summarise(method: Method, model: Model, asked: Edit | Scattered):
     """Gap, radius, dual radius, status and the ends of the distance of a change, in one float64 array: (6,)."""
+    model = asked.recall(model) if isinstance(asked, Scattered) else model
     parts = method.certify(model, (_edit_of(model, asked),))
     *numbers, status = summary(parts)
     distance = intersect(model, parts, status, "distance", ())

@@ -23,6 +23,7 @@ from jaxbounds.kinds import Change, SetPenalty
 from jaxbounds.matrix import Sparse
 from jaxbounds.methods import check_method
 from jaxbounds.model import Model
+from jaxbounds.recalled import vectors
 
 OFTEN = 256  # about as many answers of NumPy as cost a compilation
 _LONG = 16  # 2^this numbers of a question take NumPy as long as its calls do
@@ -61,6 +62,11 @@ class Ready:
         return self.host.problem.penalty.strong_convexity is not None
 
     @functools.cached_property
+    def vectors(self) -> list[list]:
+        """What is kept of each row, and of each column."""
+        return [jax.tree.leaves(kept) for kept in vectors(self.host)]
+
+    @functools.cached_property
     def by_elements(self) -> bool:
         """Whether changed elements are all that a change of single elements lists (`Scattered`)."""
         scaled = self.host.inputs is not None and self.host.inputs.steps
@@ -86,7 +92,7 @@ class Ready:
         """
         leaves = [leaf if leaf.size > _JOINED else to_host(leaf) for leaf in self._leaves]
         kinds = kinds_of(leaves)
-        return (self._structure, kinds), jax.device_put(Pack(kinds).join(leaves))
+        return (self._structure, kinds), jax.device_put(Pack(kinds, apart=True).join(leaves))
 
     def answer(self, question: Callable, method: Any, asked: Any) -> Any:
         """question(method, model, asked) if it is compiled by now, None if it is not asked often enough yet."""
@@ -122,17 +128,19 @@ def kinds_of(leaves: list) -> tuple:
 class Pack:
     """Arrays as a program takes them: NumPy's end to end, few ones in one array of float64, and then those of jax.
 
-    Every argument costs a microsecond or more, and ten formulas one; taking arrays apart costs nothing.
+    Every argument costs a microsecond or more, and ten formulas one; taking arrays apart costs nothing. Single numbers
+    lie `apart` from vectors where not all programs read these, see `jaxbounds.recalled`.
     """
 
-    def __init__(self, kinds: tuple):
+    def __init__(self, kinds: tuple, apart: bool = False):
         self._kinds = kinds
-        self._few = sum(math.prod(shape) for shape, _, host in kinds if host) <= _FEW
-        groups: dict[str, list[int]] = {}
+        few = sum(math.prod(shape) for shape, _, host in kinds if host) <= _FEW
+        self._few = {k for k, (shape, _, host) in enumerate(kinds) if host and (not shape if apart else few)}
+        groups: dict[tuple[str, bool], list[int]] = {}
         for k, (_, dtype, host) in enumerate(kinds):
             if host:
-                groups.setdefault("d" if self._few and dtype in _EXACT else dtype, []).append(k)
-        self._groups = groups.items()
+                groups.setdefault(("d" if k in self._few and dtype in _EXACT else dtype, k in self._few), []).append(k)
+        self._groups = [(dtype, group) for (dtype, _), group in groups.items()]
         self._alone = [k for k, (_, _, host) in enumerate(kinds) if not host]
 
     def join(self, leaves: list) -> list:
@@ -149,7 +157,7 @@ class Pack:
                 shape, dtype, _ = self._kinds[k]
                 stop = start + math.prod(shape)
                 leaves[k], start = array[start:stop].reshape(shape).astype(dtype), stop
-        leaves = hold(leaves) if self._few else leaves
+        leaves |= hold({k: leaf for k, leaf in leaves.items() if k in self._few})
         return [leaves[k] if k in leaves else next(rest) for k in range(len(self._kinds))]
 
 
@@ -158,7 +166,7 @@ class Program:
 
     def __init__(self, form, memory, question: Callable, structure, asked):
         self.asked = 0
-        pack, self._pack = Pack(memory), Pack(asked)
+        pack, self._pack = Pack(memory, apart=True), Pack(asked)
 
         def run(memory, given):
             model = jax.tree.unflatten(form, pack.split(memory))

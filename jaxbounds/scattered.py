@@ -14,7 +14,8 @@ from jaxbounds.kinds import Change, SetElements, check_range
 from jaxbounds.model import Model
 from jaxbounds.often import Ready
 from jaxbounds.pytree import pytree, static
-from jaxbounds.slots import grouped, leaders
+from jaxbounds.recalled import take, with_recalled
+from jaxbounds.slots import grouped, repeated
 
 
 @pytree
@@ -23,7 +24,8 @@ class Scattered:
 
     Attributes:
         places: (R + Q + 2 E,) int32 touched rows, touched columns, and the slots of each element in both.
-        values: (2, E) float64 new and old values; of several elements of sparse data the new ones only, (1, E).
+        values: (2, E) float64 new and old values; of several elements of sparse data the new ones only, (1, E). Of one
+            element also what the model remembers of its row and column, below these.
         matrix: these data: programs, whose model has none, find the old values in less time.
     """
 
@@ -39,10 +41,7 @@ class Scattered:
         R, Q, E = self.row_slots, self.col_slots, self.values.shape[1]
         rows, cols, row, col = (self.places[end - size : end] for end, size in
                                 ((R, R), (R + Q, Q), (R + Q + E, E), (R + Q + 2 * E, E)))  # fmt: skip
-        target, weight = hold(tuple(
-            xp.where(rows < n, xp.take(memory, rows, mode="clip"), fill)
-            for memory, fill in ((model.rows.target, 1.0), (model.rows.weight, 0.0))
-        ))  # fmt: skip
+        target, weight = hold((take(model.rows.target, rows, 1.0), take(model.rows.weight, rows)))
         old = self.values[1] if self.matrix is None else self._old(model, rows, cols, row, col)
         no_row, no_col = xp.zeros_like(rows, dtype=bool), xp.zeros_like(cols, dtype=bool)
         return Edit(
@@ -50,6 +49,10 @@ class Scattered:
             xp.asarray(problem.unit(n)), problem.penalty.in_range().all(), problem.penalty, None, None, None, n, d,
             False, False, True, True, False,
         )  # fmt: skip
+
+    def recall(self, model: Model) -> Model:
+        """The model with no more of its memory than the change reads, if that came with the change."""
+        return with_recalled(model, self.values[2:]) if self.values.shape[0] > 2 else model
 
     def _old(self, model: Model, rows, cols, row, col):
         """What the elements held, 0 in padding."""
@@ -78,11 +81,13 @@ def arranged(known: Ready, rows, cols, new) -> Scattered | None:
     assert model.data is not None
     n, d, matrix = model.alpha.shape[0], model.w.shape[0], model.data.matrix
     if rows.size == 1:
-        values = np.array([new.astype(matrix.dtype), matrix.at(rows, cols)], np.float64)
+        old = [vector.item(k) for k, vectors in zip((rows.item(), cols.item()), known.vectors, strict=True)
+               for vector in vectors]  # fmt: skip
+        values = np.array([new.astype(matrix.dtype).item(), matrix.at(rows, cols).item(), *old])[:, None]
         return Scattered(np.array([rows.item(), cols.item(), 0, 0], np.int32), values, None, 1, 1)
     rows, cols = rows.astype(np.int64), cols.astype(np.int64)
     key = rows * d + cols
-    if not (key[1:] > key[:-1]).all() and (leaders(key) != np.arange(rows.size)).any():
+    if not (key[1:] > key[:-1]).all() and repeated(key):
         return None
     (row_slots, row), (col_slots, col) = grouped(rows, n), grouped(cols, d)
     R, Q, E = padded(row_slots.size), padded(col_slots.size), padded(rows.size)

@@ -57,16 +57,33 @@ def grouped(numbers, size: int):
     return numbers[first], (np.cumsum(first) - 1).take(leader)
 
 
-def leaders(numbers):
-    """Where one that equals each of the numbers (int64) stands, the same one for equal numbers.
+def repeated(numbers) -> bool:
+    """Whether two of the numbers (int64) are equal."""
+    place = np.arange(numbers.size, dtype=np.int32)
+    found = _last(numbers, place)
+    lost = np.flatnonzero(found != place)  # few; of equal numbers all but one, which the others find or are beside
+    left = numbers[lost]
+    if (numbers[found[lost]] == left).any():
+        return True
+    left.sort()
+    return bool((left[1:] == left[:-1]).any())
 
-    All are written into a hash table, and read what the last one wrote. The few that find another number are sorted.
-    """
+
+def _last(numbers, place):
+    """All are written into a hash table, and read what the last one wrote: the place of that one."""
     bits = (_SPREAD * numbers.size).bit_length()
     slot = ((numbers * _GOLDEN).view(np.uint64) >> np.uint64(64 - bits)).view(np.int64)
     table = np.empty(1 << bits, np.int32)
-    table[slot] = np.arange(numbers.size, dtype=np.int32)
-    leader = table.take(slot)
+    table[slot] = place
+    return table.take(slot)
+
+
+def leaders(numbers):
+    """Where one that equals each of the numbers (int64) stands, the same one for equal numbers.
+
+    The few that find another number in the hash table are sorted.
+    """
+    leader = _last(numbers, np.arange(numbers.size, dtype=np.int32))
     lost = np.flatnonzero(numbers.take(leader) != numbers)
     if lost.size:
         lost = lost[np.argsort(numbers[lost], kind="stable")]

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import re
 from typing import Any
 
 import jax
@@ -66,6 +67,24 @@ def test_compiled_elements_equal_numpy_and_hold_the_truth(monkeypatch, loss, dty
         moved = np.linalg.norm(np.asarray(new.w, np.float64) - np.asarray(model.w, np.float64))
         slack = 1e-5 if dtype == "float32" else 1e-9
         assert facts(compiled)[0] - slack <= moved <= facts(compiled)[1] + slack
+
+
+@pytest.mark.parametrize(("loss", "dtype", "sparse", "method"), CASES, ids=str)
+def test_one_element_reads_no_vector_of_the_model(monkeypatch, loss, dtype, sparse, method):
+    model = model_of(loss, dtype, sparse)
+    for row, col, new in ((0, 0, 0.5), (N - 1, D - 1, -2.0), (7, 3, 0.0)):
+        host, compiled = both(monkeypatch, model, jb.set_elements([row], [col], new), method)
+        assert is_compiled(compiled)
+        np.testing.assert_allclose(facts(compiled), facts(host), rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(compiled.w().upper, host.w().upper, rtol=1e-12)
+    known = often.ready(model)
+    (program,) = known._programs.values()
+    change = scattered_elements.scattered(known, jb.set_elements([1], [2], 3.0))
+    leaves = jax.tree.leaves((method, change))
+    with jax.enable_x64(True):
+        made = program._run.lower(known.memory[1], program._pack.join(leaves)).compile()
+    read = re.findall(r"\[(\d+)\]\S* parameter", made.as_text().split("ENTRY")[1])
+    assert read and max(map(int, read)) <= 64  # so that XLA runs it in one thread: 512 bytes
 
 
 def test_compiled_changes_of_rows_equal_numpy(monkeypatch):
@@ -155,6 +174,7 @@ def test_equal_numbers_have_one_leader_and_others_another():
         leader = slots.leaders(numbers)
         np.testing.assert_array_equal(numbers[leader], numbers)
         assert np.unique(leader).size == np.unique(numbers).size
+        assert slots.repeated(numbers) == (np.unique(numbers).size < numbers.size)
         found, place = slots.grouped(numbers, 2**63)
         np.testing.assert_array_equal(found[place], numbers)
         assert np.unique(found).size == found.size

@@ -7,13 +7,14 @@ import scipy.sparse as sp
 
 from jaxbounds.array import scatter_set, squared, xp
 from jaxbounds.certificates.centre import Coefficients, coefficients, extend, new_rows, new_scores, with_data
-from jaxbounds.certificates.ledger import Ledger, take
+from jaxbounds.certificates.ledger import Ledger
 from jaxbounds.certificates.region import Region
 from jaxbounds.edit import Edit
 from jaxbounds.matrix import Matrix
 from jaxbounds.model import Model, coordinate_pad, gamma_of
 from jaxbounds.projected import ProjectedRows
 from jaxbounds.pytree import pytree, static
+from jaxbounds.recalled import take
 from jaxbounds.rounding import TINY, U, dot_error, down, growth, norm_down, norm_up, root, up
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from jaxbounds.array import fori_loop, scatter_set, uses_jax, xp
 from jaxbounds.certificates.ellipsoid import Ellipsoid, row_norms
 from jaxbounds.certificates.factor import Touched, decrement, kept_lengths, relative_set, touched_rows, updated
-from jaxbounds.certificates.ledger import Ledger, take
+from jaxbounds.certificates.ledger import Ledger
 from jaxbounds.certificates.newton_pass import explicit, gradient_ball, need_smooth, no_data
 from jaxbounds.certificates.partial import Partial
 from jaxbounds.certificates.region import Method
@@ -20,6 +20,7 @@ from jaxbounds.certificates.steps import line_search, newton_step
 from jaxbounds.edit import Edit, scalar_l2
 from jaxbounds.model import Model
 from jaxbounds.pytree import pytree
+from jaxbounds.recalled import take
 from jaxbounds.rounding import U, root, up
 from jaxbounds.row_blocks import RowBlocks
 

@@ -16,7 +16,6 @@ from jaxbounds.array import put, readable, segment_sum, uses_jax, xp
 from jaxbounds.certificates.centre import with_data
 from jaxbounds.certificates.ellipsoid import Shape, row_norms
 from jaxbounds.certificates.inverse import dense, dot, gram, inverse_of, least_eigenvalue, residual_norm
-from jaxbounds.certificates.ledger import take
 from jaxbounds.certificates.renewed import NewProblem
 from jaxbounds.classes import not_a_model
 from jaxbounds.edit import Edit, scalar_l2
@@ -25,6 +24,7 @@ from jaxbounds.messages import brief
 from jaxbounds.model import Model, lam_of
 from jaxbounds.problem import Problem
 from jaxbounds.pytree import in_float64, pytree
+from jaxbounds.recalled import take
 from jaxbounds.rounding import TINY, U, growth, norm_up, root, up
 
 _SIDE = 4096  # columns up to which a factor is formed

@@ -21,6 +21,7 @@ from jaxbounds.model import (
     score_pad,
 )
 from jaxbounds.pytree import pytree
+from jaxbounds.recalled import take
 from jaxbounds.rounding import TINY, U, down, growth, root, up
 
 
@@ -56,17 +57,12 @@ class Point:
     ref: Any
 
 
-def take(vector, slots):
-    """vector[slots], zero past the end; nothing else of the vector is read."""
-    return xp.where(slots < vector.shape[0], xp.take(vector, slots, mode="clip"), 0.0)
-
-
 def recall(model: Model, edit: Edit) -> Old:
     """Gather the touched part of the memory."""
     rows, columns, r, q = model.rows, model.columns, edit.rows, edit.cols
     target, weight = None, None
     if not edit.rest:
-        target, weight = xp.where(r < model.alpha.shape[0], take(rows.target, r), 1.0), take(rows.weight, r)
+        target, weight = take(rows.target, r, 1.0), take(rows.weight, r)
     old = hold(Old(
         take(model.alpha, r), take(model.ref, r), target, weight, take(rows.score, r), take(rows.score_abs, r),
         take(rows.cross, r), take(rows.norm_sq, r), take(rows.fenchel, r), take(rows.square, r),
