@@ -227,7 +227,7 @@ def test_rounds_descend():
         kappa = 1e-3 * float(np.max(np.abs(data.T @ y))) / y.size
         task = Task(jb.losses.squared(), jb.penalties.l1(jnp.asarray(kappa)), jb.matrix.as_matrix(data),
                     jnp.asarray(y), jnp.full(y.size, 1 / y.size))  # fmt: skip
-        squares = task.matrix.by_col.reduce(task.c, 2)
+        squares = task.matrix.by_col.reduce(task.c, jnp.square)
 
         @jax.jit
         def once(w):
