@@ -13,7 +13,8 @@ import scipy.sparse as sp
 
 from jaxbounds.array import on_host
 from jaxbounds.display import shown
-from jaxbounds.matrix import Matrix, as_matrix
+from jaxbounds.matrix import Matrix, Sparse, as_matrix
+from jaxbounds.pytree import in_float64
 from jaxbounds.row_blocks import RowBlocks
 
 
@@ -78,6 +79,44 @@ class HostMatrix:
             return HostMatrix(fn(self.values.astype(np.float64, copy=False)))
         data = fn(self.values.data.astype(np.float64, copy=False))
         return HostMatrix(sp.csr_array((data, self.values.indices, self.values.indptr), shape=self.shape))
+
+
+@dataclass(frozen=True)
+class InPlace:
+    """Large sparse data as they lie on the CPU: compiled products of NumPy vectors, for which nothing is copied."""
+
+    matrix: Sparse
+    fn: Callable | None = None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(n, d)."""
+        return self.matrix.shape
+
+    @property
+    def row_terms(self) -> int:
+        """Most summands in a row sum (for rounding allowances)."""
+        return self.matrix.by_row.longest()
+
+    @property
+    def col_terms(self) -> int:
+        """Most summands in a column sum (for rounding allowances)."""
+        return self.matrix.by_col.longest()
+
+    @in_float64
+    def matvec(self, w):
+        """X w: float64 (n,) from float64 (d,)."""
+        return np.asarray(self.matrix.by_row.reduce(w, self.fn))
+
+    @in_float64
+    def rmatvec(self, t):
+        """X^T t: float64 (d,) from float64 (n,)."""
+        return np.asarray(self.matrix.by_col.reduce(t, self.fn))
+
+    def map(self, fn: Callable) -> InPlace:
+        """The matrix with fn applied to each entry in float64 (fn(0) = 0), whenever it is read."""
+        assert self.fn is None
+        return InPlace(self.matrix, fn)
 
 
 def host_matrix(matrix: Matrix | HostMatrix) -> Matrix | HostMatrix:

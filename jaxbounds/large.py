@@ -57,12 +57,11 @@ def _extent(model: Model, part: Any, count: int):
     if not isinstance(matrix, Sparse):
         return np.full(count, (d, n)[along])
     lists = (matrix.by_row, matrix.by_col)[along]
-    width = lists.data.shape[1]
     new = part.matrix.nnz / count if hasattr(part, "matrix") and count else 0.0
     if isinstance(part, AddRows | AddColumns):
         return np.full(count, new)
     at = np.clip(part.cols if along else part.rows, 0, (n, d)[along] - 1)
-    return new + width * (lists.start[at + 1] - lists.start[at])
+    return new + sum(part.data.shape[1] * (part.start[at + 1] - part.start[at]) for part in lists.parts())
 
 
 def each_alone(model: Model, known: Ready, method: Method, group: Flat) -> dict:

@@ -264,7 +264,7 @@ class Sparse:
     @property
     def col_terms(self) -> int:
         """Bound of the number of summands in a column sum (for rounding allowances)."""
-        return self.by_col.terms
+        return sum(part.terms for part in self.by_col.parts())
 
     def matvec(self, w: Any) -> jax.Array:
         """X w: float64 (n,) from float64 (d,)."""
@@ -284,8 +284,7 @@ class Sparse:
 
     def map(self, fn: Callable[[jax.Array], jax.Array]) -> Sparse:
         """The matrix with fn applied to each entry (fn(0) = 0); the structure is shared."""
-        by_row, by_col = (replace(part, data=fn(part.data)) for part in (self.by_row, self.by_col))
-        return replace(self, by_row=by_row, by_col=by_col)
+        return replace(self, by_row=self.by_row.map(fn), by_col=self.by_col.map(fn))
 
     def rows(self, idx: Any) -> tuple[Any, Any, Any]:
         """Entries of the rows idx: (slot in idx, column, value), flat; exact on NumPy idx, else padded (0, value 0)."""
@@ -399,5 +398,5 @@ def _sparse(X: Any, name: str) -> Sparse:
     if not np.all(values):
         csr = csr.copy()
         csr.eliminate_zeros()
-    by_col = make_chunks(csr.tocsc(), name)  # first: its temporary arrays are gone before the rest is there
+    by_col = make_chunks(csr.tocsc(), name, ends=True)  # first: its temporary arrays are gone before the rest is there
     return Sparse(make_chunks(csr, name), by_col, jax.device_put(np.int32(csr.nnz)))

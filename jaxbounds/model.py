@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from jaxbounds.array import Array, fori_loop, on_host, put, readable, squared, to_host, uses_jax, xp
-from jaxbounds.host import HostMatrix, host_matrix, matrix_of
+from jaxbounds.host import HostMatrix, InPlace, host_matrix, matrix_of
 from jaxbounds.intercept import balanced_intercept
 from jaxbounds.losses import Loss
 from jaxbounds.matrix import Matrix, Sparse
@@ -17,10 +17,10 @@ from jaxbounds.penalties import Penalty
 from jaxbounds.problem import Problem, dual_vector
 from jaxbounds.pytree import in_float64, is_traced, pytree, static
 from jaxbounds.rounding import TINY, U, dot_error, down, growth, up
-from jaxbounds.row_blocks import RowBlocks, stored_rows
+from jaxbounds.row_blocks import RowBlocks
 from jaxbounds.status import Status
 
-_LARGE = 1 << 22  # entries of sparse data whose memory is computed block by block
+_LARGE = 1 << 23  # entries of sparse data for which programs are compiled sooner than they are copied and read
 
 
 @pytree
@@ -363,9 +363,9 @@ def best_intercept(problem: Problem, data: Data, w):
 
 
 def _to_read(matrix: Any) -> Any:
-    """The matrix on the host; large sparse data by blocks, whose magnitudes and squares take little memory."""
+    """The matrix on the host; large sparse data where they lie, read by compiled programs."""
     large = isinstance(matrix, Sparse) and matrix.nnz >= _LARGE
-    return stored_rows(matrix.by_row, matrix.by_col) if large else host_matrix(matrix)
+    return InPlace(matrix) if large else host_matrix(matrix)
 
 
 def certain(penalty: Penalty, w, status):

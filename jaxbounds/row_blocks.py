@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from jaxbounds.array import to_host
 from jaxbounds.block_product import block_product
 from jaxbounds.callbacks import inside_trace, on_the_host
-from jaxbounds.chunks import Chunks, grid
+from jaxbounds.chunks import grid
 from jaxbounds.pytree import is_traced
 from jaxbounds.row_files import CHANGED, Block, Changed, DenseRows, SparseRows, csr_block, open_rows, stacked
 from jaxbounds.storable import check_shape, dtype_for, not_finite
@@ -292,19 +292,6 @@ class RowBlocks:
         found = stacked([self._own(block)[:, distinct] for block in self.pieces()])
         block = found.T[slot]
         return _flat(sp.csr_array(block) if self.sparse else block)
-
-
-def stored_rows(by_row: Chunks, by_col: Chunks) -> RowBlocks:
-    """Checked data in memory, as they lie there: padding counts as entries of value 0, which no sum notices."""
-    rows, width = to_host(by_row), by_row.data.shape[1]
-    n, d = rows.start.shape[0] - 1, by_col.start.shape[0] - 1
-    start = rows.start.astype(np.int64) * width
-    found, part = object.__new__(RowBlocks), SparseRows(rows.data.reshape(-1), rows.indices.reshape(-1), start, d)
-    found._functions, found._parts, found._starts = (), [part], np.array([0, n])
-    found._counts = [(block.shape[0], block.nnz) for block in part.pieces()]
-    found.shape, found.sparse, found.dtype, found.nnz = (n, d), True, rows.data.dtype, int(start[-1])
-    found.row_terms, found.col_terms = by_row.longest(), by_col.longest()
-    return found
 
 
 def _flat(block: Block) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -11,6 +11,7 @@ import pytest
 import scipy.sparse as sp
 
 import jaxbounds as jb
+from jaxbounds import chunks
 from jaxbounds.solvers import DualCoordinate, ProximalGradient, Task, compiled, compiled_columns, compiled_rows
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
@@ -205,8 +206,11 @@ def _wide(n, d, density, seed=0):
     return data, data @ np.where(rng.random(d) < 0.02, rng.normal(size=d), 0.0) + 0.1 * rng.normal(size=n)
 
 
-def test_rounds_on_wide_data():
+@pytest.mark.parametrize("large", [False, True])
+def test_rounds_on_wide_data(large, monkeypatch):
     """More columns than a working set holds: the same gap and coefficients as without C, in few steps."""
+    if large:  # the ends of the columns lie apart
+        monkeypatch.setattr(chunks, "_LARGE", 1)
     data, y = _wide(300, 3000, 0.05)
     kappa = 0.02 * float(np.max(np.abs(data.T @ y))) / y.size
     for penalty in (jb.penalties.l1(kappa), jb.penalties.elastic_net(kappa, kappa)):
@@ -227,7 +231,7 @@ def test_rounds_descend():
         kappa = 1e-3 * float(np.max(np.abs(data.T @ y))) / y.size
         task = Task(jb.losses.squared(), jb.penalties.l1(jnp.asarray(kappa)), jb.matrix.as_matrix(data),
                     jnp.asarray(y), jnp.full(y.size, 1 / y.size))  # fmt: skip
-        squares = task.matrix.by_col.reduce(task.c, 2)
+        squares = task.matrix.by_col.reduce(task.c, jnp.square)
 
         @jax.jit
         def once(w):

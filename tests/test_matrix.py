@@ -238,22 +238,51 @@ def test_products_by_blocks_are_those_of_the_whole(dtype, monkeypatch):
     matrix: Any = as_matrix(X)
     W, T = rng.normal(size=(3, 203)), rng.normal(size=(3, 301))
 
-    def found():
+    def others(m, t):
+        return m.by_col.reduce(t, jnp.abs), m.by_row.reduce(None, jnp.square)
+
+    def found(matrix):
         chunks._reduce.clear_cache()
         with jax.enable_x64(True):
             products = [
-                jax.jit(lambda m, w, t: (m.matvec(w), m.rmatvec(t), m.by_col.reduce(t, 2), m.by_row.reduce(None, 2))),
+                jax.jit(lambda m, w, t: (m.matvec(w), m.rmatvec(t), *others(m, t))),
                 jax.jit(jax.vmap(lambda m, w, t: (m.matvec(w), m.rmatvec(t)), in_axes=(None, 0, 0))),
                 jax.jit(jax.grad(lambda m, w, t: jnp.sum(jnp.sin(m.matvec(w))) + jnp.sum(m.rmatvec(t) ** 3), (1, 2))),
             ]
             calls = [(matrix, W[0], T[0]), (matrix, W, T), (matrix, W[0], T[0])]
             return [np.asarray(a) for f, args in zip(products, calls, strict=True) for a in f(*put(args))]
 
-    whole = found()
+    whole = found(matrix)
     monkeypatch.setattr(chunks, "_LARGE", 1)
     monkeypatch.setattr(chunks, "_AT_ONCE", 100)
     assert min(part.owner.size for part in (matrix.by_row, matrix.by_col)) > 200
-    blocks = found()
+    blocks = found(matrix)
+    split: Any = as_matrix(X)  # with the ends of its columns apart
+    assert matrix.by_col.rest is None and split.by_col.rest.owner.size > 100
+    for found_now in (blocks, found(split)):
+        for one, other in zip(whole, found_now, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12)
     chunks._reduce.clear_cache()
-    for one, other in zip(whole, blocks, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_columns_whose_ends_lie_apart_hold_the_same_entries(dtype, monkeypatch):
+    monkeypatch.setattr(chunks, "_LARGE", 1)
+    rng = np.random.default_rng(0)
+    X = np.where(rng.random((61, 43)) < rng.random(43) ** 3, rng.normal(size=(61, 43)), 0.0).astype(dtype)
+    X[:, 0], X[:, 1], X[:, 2] = 1.0, 0.0, np.arange(61) < 16
+    matrix: Any = as_matrix(sp.csr_array(X))
+    columns, longest = np.array([2, 0, 1, 40, 2]), np.count_nonzero(X, axis=0).max()
+    host, idx = jax.tree.map(np.asarray, matrix.by_col), jnp.asarray(columns, jnp.int32)
+    assert longest <= matrix.by_col.longest() <= longest + 8 and matrix.col_terms >= longest
+    np.testing.assert_array_equal(matrix.to_scipy().toarray(), X)
+    with jax.enable_x64(True):
+        traced = jax.jit(lambda m, i: m.columns(i))(matrix, idx)
+    for slot, row, value in (matrix.columns(columns), traced):
+        assert np.all(np.diff(slot) >= 0)
+        out = np.zeros((5, 61), dtype)
+        np.add.at(out, (np.asarray(slot), np.asarray(row)), np.asarray(value))
+        np.testing.assert_array_equal(out, X[:, columns].T)
+    with jax.enable_x64(True):
+        np.testing.assert_array_equal(jax.jit(lambda m, i: m.by_col.dense(i, 61))(matrix, idx), X[:, columns])
+    np.testing.assert_array_equal(host.at(np.arange(43), np.arange(43)), np.diag(X[:43]))

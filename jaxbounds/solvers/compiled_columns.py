@@ -26,11 +26,12 @@ def rounds(task: Task, w: jax.Array, s: jax.Array, v: jax.Array, squares: jax.Ar
     """w after so many rounds on a working set, chosen by v = X^T t, the pull of the data at w."""
     if not isinstance(task.matrix, Sparse):
         raise ValueError(f"ProximalGradient(compiled=True) reads sparse data, and X is dense; {REMEDY}")
-    part, d = task.matrix.by_col, w.shape[0]
+    d, parts = w.shape[0], task.matrix.by_col.parts()
     lam = 0.0 if task.penalty.strong_convexity is None else task.penalty.strong_convexity
     l1 = task.penalty.subgradient(jnp.zeros(d))[1]
     every = lambda x: jnp.broadcast_to(jnp.asarray(x, jnp.float64), (d,))  # noqa: E731
     r = task.t(task.loss.dual(task.q(s), task.y))
     numbers = whole(count), whole(task.intercept)
     vectors = v, task.c, squares, every(lam), every(l1)
-    return call("descent", (w, r), *vectors, *numbers, part.data, part.indices, part.start)[0]
+    lists = [array for part in (parts[0], parts[-1]) for array in (part.data, part.indices, part.start)]
+    return call("descent", (w, r), *vectors, *numbers, whole(len(parts)), *lists)[0]

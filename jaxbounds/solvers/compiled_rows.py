@@ -48,7 +48,7 @@ def curvature(task: Task) -> jax.Array:
     """(n,) kappa_i = c_i sum_j x_ij^2 / lam_j."""
     inverse = jnp.broadcast_to(1.0 / jnp.asarray(task.penalty.strong_convexity), (task.matrix.shape[1],))
     if isinstance(task.matrix, Sparse):
-        return task.c * task.matrix.by_row.reduce(inverse, 2)
+        return task.c * task.matrix.by_row.reduce(inverse, jnp.square)
     return task.c * task.matrix.map(jnp.square).matvec(inverse)
 
 

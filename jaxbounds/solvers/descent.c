@@ -9,9 +9,17 @@
 #define SPAN 5
 #define LEAST 100 /* columns of a working set */
 
+/* The entries of the columns, or the last of them: cut into chunks of this width. */
 typedef struct {
-    int64_t n, d, width;
+    int64_t width;
+    const void *data;
     const int32_t *index, *start;
+} Part;
+
+typedef struct {
+    int64_t n, d;
+    Part parts[2];
+    int count;
     const double *c, *h, *lam, *l1; /* h_j = sum_i c_i x_ij^2 */
     double all_c;                   /* the weight of all rows, NaN where they differ */
     int intercept;
@@ -103,38 +111,43 @@ static void balance(const Data *s, double *r)
 }
 
 #define DESCENT(NAME, TYPE)                                                                                            \
-    static void NAME##_move(const Data *s, const TYPE *data, int64_t j, double step, double *r)                        \
+    static void NAME##_move(const Data *s, int64_t j, double step, double *r)                                          \
     {                                                                                                                  \
         double all = step * s->all_c;                                                                                  \
-        int64_t low = s->start[j] * s->width, high = s->start[j + 1] * s->width;                                       \
-        if (isnan(all))                                                                                                \
-            for (int64_t k = low; k < high; k++) r[s->index[k]] -= step * s->c[s->index[k]] * data[k];                 \
-        else                                                                                                           \
-            for (int64_t k = low; k < high; k++) r[s->index[k]] -= all * data[k];                                      \
+        for (const Part *p = s->parts; p < s->parts + s->count; p++) {                                                 \
+            const TYPE *data = p->data;                                                                                \
+            int64_t low = p->start[j] * p->width, high = p->start[j + 1] * p->width;                                   \
+            if (isnan(all))                                                                                            \
+                for (int64_t k = low; k < high; k++) r[p->index[k]] -= step * s->c[p->index[k]] * data[k];             \
+            else                                                                                                       \
+                for (int64_t k = low; k < high; k++) r[p->index[k]] -= all * data[k];                                  \
+        }                                                                                                              \
     }                                                                                                                  \
-    static void NAME##_pass(const Data *s, const TYPE *data, const int32_t *columns, int64_t m, int in_use, double *w, \
-                            double *r)                                                                                 \
+    static void NAME##_pass(const Data *s, const int32_t *columns, int64_t m, int in_use, double *w, double *r)        \
     {                                                                                                                  \
         for (int64_t a = 0; a < m; a++) {                                                                              \
             int64_t j = columns[a];                                                                                    \
             if (in_use && w[j] == 0.0) continue;                                                                       \
             double v = 0.0;                                                                                            \
-            for (int64_t k = s->start[j] * s->width; k < s->start[j + 1] * s->width; k++)                              \
-                v += data[k] * r[s->index[k]];                                                                         \
+            for (const Part *p = s->parts; p < s->parts + s->count; p++) {                                             \
+                const TYPE *data = p->data;                                                                            \
+                for (int64_t k = p->start[j] * p->width; k < p->start[j + 1] * p->width; k++)                          \
+                    v += data[k] * r[p->index[k]];                                                                     \
+            }                                                                                                          \
             double step = soft(s->h[j] * w[j] + v, s->l1[j]) / (s->h[j] + s->lam[j]) - w[j];                           \
             if (step == 0.0 || !isfinite(step)) continue;                                                              \
             w[j] += step;                                                                                              \
-            NAME##_move(s, data, j, step, r);                                                                          \
+            NAME##_move(s, j, step, r);                                                                                \
         }                                                                                                              \
         balance(s, r);                                                                                                 \
     }                                                                                                                  \
-    static void NAME(const Data *s, const TYPE *data, const int32_t *columns, int64_t m, int rounds, double *points,   \
+    static void NAME(const Data *s, const int32_t *columns, int64_t m, int rounds, double *points,                     \
                      double *kept, double *w, double *r)                                                               \
     {                                                                                                                  \
         double z[SPAN];                                                                                                \
         while (rounds-- > 0) {                                                                                         \
             for (int k = 0; k <= SPAN; k++) {                                                                          \
-                NAME##_pass(s, data, columns, m, k > 0, w, r);                                                         \
+                NAME##_pass(s, columns, m, k > 0, w, r);                                                               \
                 for (int64_t a = 0; a < m; a++) points[k * m + a] = w[columns[a]];                                     \
             }                                                                                                          \
             if (!extrapolation(points, m, z)) continue;                                                                \
@@ -143,7 +156,7 @@ static void balance(const Data *s, double *r)
             for (int64_t a = 0; a < m; a++) {                                                                          \
                 double end = 0.0;                                                                                      \
                 for (int k = 0; k < SPAN; k++) end += z[k] * points[(k + 1) * m + a];                                  \
-                if (end != w[columns[a]]) NAME##_move(s, data, columns[a], end - w[columns[a]], r);                    \
+                if (end != w[columns[a]]) NAME##_move(s, columns[a], end - w[columns[a]], r);                          \
                 w[columns[a]] = end;                                                                                   \
             }                                                                                                          \
             balance(s, r);                                                                                             \
@@ -156,12 +169,15 @@ static void balance(const Data *s, double *r)
 DESCENT(descent_f64, double)
 DESCENT(descent_f32, float)
 
-/* Arguments: w, r, v, c, h, lam, l1, rounds, intercept, data, index, start (of the columns). Results: w, r. */
+/* Arguments: w, r, v, c, h, lam, l1, rounds, intercept, how many parts,
+   data, index, start of both. Results: w, r. */
 XLA_FFI_Error *jaxbounds_descent(XLA_FFI_CallFrame *frame)
 {
     if (asked_for_version(frame)) return NULL;
     XLA_FFI_Buffer **in = (XLA_FFI_Buffer **)frame->args.args, **out = (XLA_FFI_Buffer **)frame->rets.rets;
-    Data s = {in[1]->dims[0], in[0]->dims[0], in[9]->dims[1], in[10]->data, in[11]->data,
+    Data s = {in[1]->dims[0], in[0]->dims[0],
+              {{in[10]->dims[1], in[10]->data, in[11]->data, in[12]->data},
+               {in[13]->dims[1], in[13]->data, in[14]->data, in[15]->data}}, *(int32_t *)in[9]->data,
               in[3]->data, in[4]->data, in[5]->data, in[6]->data, NAN, *(int32_t *)in[8]->data};
     int64_t same = 1;
     while (same < s.n && s.c[same] == s.c[0]) same++;
@@ -179,10 +195,10 @@ XLA_FFI_Error *jaxbounds_descent(XLA_FFI_CallFrame *frame)
     if (points) {
         double *kept = points + (SPAN + 1) * m;
         int rounds = *(int32_t *)in[7]->data;
-        if (in[9]->dtype == XLA_FFI_DataType_F32)
-            descent_f32(&s, in[9]->data, columns, m, rounds, points, kept, w, r);
+        if (in[10]->dtype == XLA_FFI_DataType_F32)
+            descent_f32(&s, columns, m, rounds, points, kept, w, r);
         else
-            descent_f64(&s, in[9]->data, columns, m, rounds, points, kept, w, r);
+            descent_f64(&s, columns, m, rounds, points, kept, w, r);
     }
     free(columns), free(points);
     return points ? NULL : no_memory(frame, "no memory for a working set");

@@ -1,5 +1,6 @@
 """Linear algebra of the solvers: Gram matrices, factored Hessians, conjugate gradients, and centred rows."""
 
+from functools import partial
 from typing import Any, TypeAlias
 
 import jax
@@ -79,7 +80,8 @@ def column_scale(matrix: Matrix, c: jax.Array, intercept: bool) -> jax.Array:
     if isinstance(matrix, Sparse):
         by_col = matrix.by_col  # neither makes a squared copy of the data, which costs three products
         alike = jnp.all(c == c[0])
-        squares = lax.cond(alike, lambda: c[0] * by_col.reduce(None, 2), lambda: by_col.reduce(c, 2))
+        one, each = partial(by_col.reduce, None, jnp.square), partial(by_col.reduce, c, jnp.square)
+        squares = lax.cond(alike, lambda: c[0] * one(), each)
     else:
         squares = matrix.map(jnp.square).rmatvec(c)
     if not intercept:
