@@ -137,11 +137,12 @@ def report(payload: dict) -> str:
     return f"""## The paper's table, one call and many in one (`benchmarks/amortised.py`)
 
 Bound / warm-started retraining, from host call to host result. Smoothed hinge + L2 on {shapes}. \
-Amortised: `bound_each` of {payload["candidates"]:,} changes{smaller}, their grouping and checks included, in a thread \
-for each core, divided by their number. Single: `bound` of a change that is there, and its distance, when such changes come often. Retraining: \
-`jb.refit` to a relative gap of {TOL_RETRAIN:g}, compiled and warm-started, least of up to four. Of the {len(at)} \
-amortised cells at lam = {lam:g}, {len(below)} are at or below both published ones, whose retraining is that paper's \
-own: ratios of fast retraining are larger, and times in ms tell more than ratios.
+Amortised: `bound_each` of {payload["candidates"]:,} changes{smaller}, their grouping and checks included, in a \
+thread for each core, divided by their number. Single: `bound` of a change that is there, and its distance, when \
+such changes come often. Retraining: `jb.refit` to a relative gap of {TOL_RETRAIN:g}, compiled and warm-started, \
+least of up to four. Of the {len(at)} amortised cells at lam = {lam:g}, {len(below)} are at or below both published \
+ones, whose retraining is that paper's own: ratios of fast retraining are larger, and times in ms tell more than \
+ratios.
 
 Amortised:
 
