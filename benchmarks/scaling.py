@@ -1,6 +1,6 @@
 """Time of a bound against the number of rows at a change of fixed size: it must not grow.
 
-Run ``python benchmarks/scaling.py`` (a minute, 2 GB) or ``--smoke`` (seconds).
+Run ``python benchmarks/scaling.py`` (two minutes, 2 GB) or ``--smoke`` (seconds).
 Nothing is trained: any pair (w, alpha) makes a model, and its bounds cost the same.
 """
 
@@ -10,16 +10,18 @@ import scipy.sparse as sp
 from _record import best, finish, parser, table
 
 import jaxbounds as jb
+from jaxbounds import often
 from jaxbounds.array import put
 from jaxbounds.matrix import as_matrix
 from jaxbounds.model import Data, remember
 
 TOUCHED = 10  # rows or elements that change
 D_DENSE, D_SPARSE, NNZ_ROW = 20, 50_000, 10
+MANY = 10_000
 
 
 def make(n: int, sparse: bool):
-    """A model of n rows, and the changes to time."""
+    """A model of n rows, the changes to time, and those to time as they are answered when such are asked often."""
     rng = np.random.default_rng(0)
     d = D_SPARSE if sparse else D_DENSE
 
@@ -35,14 +37,20 @@ def make(n: int, sparse: bool):
         data = put(Data(as_matrix(block(n)), y, np.ones(n)))
         model = remember(problem, data, 0.1 * rng.normal(size=d), rng.random(n))
     rows = rng.choice(n, TOUCHED, replace=False)
-    return model, {
+    many = rng.choice(n * d, MANY, replace=False)
+    frequent = {
+        "1 element": jb.set_elements(rows[:1], [d // 2], 0.5),
+        f"{MANY:,} elements": jb.set_elements(many // d, many % d, 0.5),
+        f"{TOUCHED} rows": jb.set_rows(rows, block(TOUCHED)),
+    }
+    return model, frequent, {
         "elements": jb.set_elements(rows, rng.choice(d, TOUCHED, replace=False), 0.5),
         "rows": jb.set_rows(rows, block(TOUCHED)),
         "targets": jb.set_targets(rows, -y[rows]),
         "weights": jb.set_weights(rows, 2.0),
         "remove": jb.remove_rows(rows),
         "add": jb.add_rows(block(TOUCHED), y[:TOUCHED]),
-    }
+    }  # fmt: skip
 
 
 def milliseconds(model, change, repeats: int) -> float:
@@ -54,6 +62,9 @@ def report(payload: dict) -> str:
     """The section of RESULTS.md."""
     kinds = list(payload["times"][0]["ms"])
     rows = [[t["data"], f"{t['n']:,}", *(f"{t['ms'][kind]:.1f}" for kind in kinds)] for t in payload["times"]]
+    frequent = [
+        [t["data"], f"{t['n']:,}", *(f"{1e3 * ms:,.0f}" for ms in t["often"].values())] for t in payload["times"]
+    ]
     times = [ms for t in payload["times"] for ms in t["ms"].values()]
     largest = max(t["n"] for t in payload["times"])
     grown = f"These grew by more than 5 ms and a factor of 3: {', '.join(payload['grown'])}." * bool(payload["grown"])
@@ -64,7 +75,12 @@ One call of `bound` with `Cached` and its distance, {payload["touched"]} touched
 up to {largest:,} rows lie between {min(times):.1f} and {max(times):.1f} ms. {grown or "None grows with the rows"}\
 {"" if grown else ": what is left is the fixed cost of some hundreds of small NumPy calls."}
 
-{table(["data", "rows", *kinds], rows)}"""
+{table(["data", "rows", *kinds], rows)}
+
+Once such questions are asked often (more than {often.OFTEN} times alike) they are answered by compiled programs, \
+least of {10 * payload["repeats"]} calls, us ({MANY:,} elements touch up to as many rows, where there are so many):
+
+{table(["data", "rows", *payload["times"][0]["often"]], frequent)}"""
 
 
 def main() -> None:
@@ -76,9 +92,13 @@ def main() -> None:
     for data in ("dense", "sparse"):
         found = []
         for n in sizes:
-            model, changes = make(n, data == "sparse")
+            model, frequent, changes = make(n, data == "sparse")
+            usual, often.OFTEN = often.OFTEN, 1 << 30
             found.append({kind: round(milliseconds(model, change, repeats), 3) for kind, change in changes.items()})
-            payload["times"].append({"data": data, "n": n, "ms": found[-1]})
+            often.OFTEN = 0
+            fast = {kind: round(milliseconds(model, change, 10 * repeats), 4) for kind, change in frequent.items()}
+            often.OFTEN = usual
+            payload["times"].append({"data": data, "n": n, "ms": found[-1], "often": fast})
         payload["grown"] += [f"{data} {kind}" for kind in found[0] if found[-1][kind] > 3 * found[0][kind] + 5]
     finish("scaling", payload, options)
     print(report(payload))

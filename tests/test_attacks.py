@@ -29,6 +29,7 @@ def test_traced_float32_scores_hold_the_optimum(method):
     assert np.all(np.asarray(lower) <= 0) and np.all(np.asarray(upper) >= 0)
 
 
+@pytest.mark.slow
 def test_traced_float32_squares_do_not_vanish():
     rng = np.random.default_rng(0)
     X = (rng.normal(size=(12, 3)) * 1e-21).astype(np.float32)
@@ -118,6 +119,7 @@ def test_leave_one_out_of_a_constant_model_inside_jit():
     np.testing.assert_allclose(inside, jb.leave_one_out(model).scores.upper, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_partial_has_the_same_bits_in_any_batch():
     rng = np.random.default_rng(1)
     X, y = rng.normal(size=(40, 5)), np.where(rng.normal(size=40) > 0, 1.0, -1.0)

@@ -206,6 +206,7 @@ def _wide(n, d, density, seed=0):
     return data, data @ np.where(rng.random(d) < 0.02, rng.normal(size=d), 0.0) + 0.1 * rng.normal(size=n)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("large", [False, True])
 def test_rounds_on_wide_data(large, monkeypatch):
     """More columns than a working set holds: the same gap and coefficients as without C, in few steps."""
@@ -274,6 +275,7 @@ def test_slow_rounds_are_left():
     assert oracle.primal(exact, np.asarray(model.w)) <= oracle.primal(exact, oracle.solve(exact).w) * (1 + 1e-6)
 
 
+@pytest.mark.slow
 def test_rounds_traced_over_penalties():
     """vmap runs the C code for one problem after the other."""
     fit = lambda kappa: jb.fit(  # noqa: E731

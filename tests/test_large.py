@@ -66,6 +66,7 @@ def asked(request, monkeypatch):
 CASES = [(True, "float64", jb.Cached()), (False, "float32", jb.Theorem1())]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("sparse", "dtype", "method"), CASES, ids=["sparse", "dense"])
 def test_small_and_large_changes_in_one_batch_equal_a_loop(asked, sparse, dtype, method):
     model, changes = model_of(sparse, dtype), mixed(sparse)

@@ -230,6 +230,7 @@ def test_single_entries():
             np.testing.assert_array_equal(lookup(matrix, rows, cols, np), X.toarray()[rows, cols])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_products_by_blocks_are_those_of_the_whole(dtype, monkeypatch):
     """In a batch and in derivatives too; the last block overlaps the one before it."""

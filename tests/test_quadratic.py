@@ -77,6 +77,7 @@ def test_steps_end_at_the_goal():
         assert 1e-12 * float(primal) < float(gap) <= 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("form", "intercept"), [("sparse", False), ("tall", True)])
 def test_the_optimum(form, intercept, monkeypatch):
     """The model is the oracle's, on data that are not factored."""

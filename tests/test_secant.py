@@ -207,6 +207,7 @@ def logistic_truth():
     return ranges, truth
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", PATHS)
 def test_logistic_slopes_are_enclosed_and_tight(path):
     ranges, truth = logistic_truth()

@@ -247,6 +247,7 @@ def test_added_columns_widen_the_test_rows(penalty, sparse):
         jb.bound_each(model, jb.stack([*alike, jb.remove_rows([3])]), wide)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS[1:], ids=str)
 def test_the_accelerators_path_agrees_and_compiles_once(method, monkeypatch):
     model, changes = model_of(), jb.each_row_removed(model_of(), np.arange(9))
@@ -262,6 +263,7 @@ def test_the_accelerators_path_agrees_and_compiles_once(method, monkeypatch):
     assert jb.sweeps._map._cache_size() == before
 
 
+@pytest.mark.slow
 def test_vmap_and_jit_agree():
     model, changes = model_of(), jb.each_row_removed(model_of(), np.arange(6))
     host = jb.bound_each(model, changes, X_TEST)

@@ -20,6 +20,7 @@ def kinked_slope(m):
     return jnp.where(m < 1.0, -1.0, 0.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", [jb.Theorem1(), jb.Cached(), jb.Partial()], ids=lambda m: type(m).__name__)
 def test_kinked_user_loss_is_sound(method):
     rng = np.random.default_rng(0)
