@@ -22,7 +22,7 @@ from jaxbounds.scattered import Scattered, arranged
 from jaxbounds.spots import are_spots
 from jaxbounds.status import Status
 
-_LARGE = 1 << 11  # elements of a candidate that are worth a call of their own
+_LARGE = 1 << 12  # elements of a candidate that are worth a call of their own
 
 
 def new_penalty(model: Model, group: Flat) -> Penalty:
