@@ -93,12 +93,12 @@ class InPlace:
         """(n, d)."""
         return self.matrix.shape
 
-    @property
+    @cached_property
     def row_terms(self) -> int:
         """Most summands in a row sum (for rounding allowances)."""
         return self.matrix.by_row.longest()
 
-    @property
+    @cached_property
     def col_terms(self) -> int:
         """Most summands in a column sum (for rounding allowances)."""
         return self.matrix.by_col.longest()

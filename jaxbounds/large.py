@@ -61,7 +61,7 @@ def _extent(model: Model, part: Any, count: int):
     if isinstance(part, AddRows | AddColumns):
         return np.full(count, new)
     at = np.clip(part.cols if along else part.rows, 0, (n, d)[along] - 1)
-    return new + sum(part.data.shape[1] * (part.start[at + 1] - part.start[at]) for part in lists.parts())
+    return new + sum(cut.data.shape[1] * (cut.start[at + 1] - cut.start[at]) for cut in lists.parts())
 
 
 def each_alone(model: Model, known: Ready, method: Method, group: Flat) -> dict:

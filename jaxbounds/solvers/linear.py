@@ -1,6 +1,5 @@
 """Linear algebra of the solvers: Gram matrices, factored Hessians, conjugate gradients, and centred rows."""
 
-from functools import partial
 from typing import Any, TypeAlias
 
 import jax
@@ -80,8 +79,9 @@ def column_scale(matrix: Matrix, c: jax.Array, intercept: bool) -> jax.Array:
     if isinstance(matrix, Sparse):
         by_col = matrix.by_col  # neither makes a squared copy of the data, which costs three products
         alike = jnp.all(c == c[0])
-        one, each = partial(by_col.reduce, None, jnp.square), partial(by_col.reduce, c, jnp.square)
-        squares = lax.cond(alike, lambda: c[0] * one(), each)
+        squares = lax.cond(
+            alike, lambda: c[0] * by_col.reduce(None, jnp.square), lambda: by_col.reduce(c, jnp.square)
+        )
     else:
         squares = matrix.map(jnp.square).rmatvec(c)
     if not intercept:
