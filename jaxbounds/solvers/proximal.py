@@ -246,7 +246,7 @@ class ProximalGradient(Solver):
         """Proximal steps on all columns, and a Newton step on their support unless they were enough."""
         best, path, v, done = state.best, state.path, state.v, jnp.zeros((), bool)
         if is_quadratic(task) and not is_direct(task.matrix):
-            goal = self.beyond * tol * jnp.abs(best.primal)
+            goal = self.beyond * tol
             limits = path.inner, jnp.maximum(path.inner, self.max_inner)
             w, s, v, lipschitz, gap = quadratic_steps(
                 task, path.w, path.s, state.v, path.metric, path.lipschitz, *limits, goal
