@@ -4,7 +4,6 @@
 jax.numpy inside jit and vmap (sizes static). The later parts of a combined change win.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -292,16 +291,17 @@ def padded(size: int) -> int:
     return -(-size // step) * step or 1
 
 
-def pad(edit: Edit, to: Callable[[int], int] = padded) -> Edit:
-    """Pad the slots to few sizes; padding points past the end and changes nothing."""
+def pad(edit: Edit, least: tuple[int, int, int] = (0, 0, 0)) -> Edit:
+    """Pad row slots, column slots and elements to few sizes; padding points past the end and changes nothing."""
 
     def filled(array, size, value):
         missing = size - array.shape[0]
         return np.concatenate([array, np.full(missing, value, array.dtype)]) if missing else array
 
-    R = edit.rows.shape[0] if edit.all_rows else to(edit.rows.shape[0])
-    Q = edit.cols.shape[0] if edit.all_cols else to(edit.cols.shape[0])
-    E = to(edit.row.shape[0])
+    rows, cols, elements = map(max, edit.sizes, least)
+    R = edit.n if edit.all_rows else padded(rows)
+    Q = edit.d if edit.all_cols else padded(cols)
+    E = padded(elements)
     return replace(
         edit,
         rows=filled(edit.rows, R, edit.n),

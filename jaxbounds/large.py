@@ -12,7 +12,7 @@ import numpy as np
 from jaxbounds.batches import Flat
 from jaxbounds.bounds import summarise
 from jaxbounds.certificates import Cached, Method, Theorem1
-from jaxbounds.edit import Edit, bucket, pad, prepare
+from jaxbounds.edit import Edit, pad, prepare
 from jaxbounds.kinds import AddColumns, AddRows, SetElements, SetPenalty
 from jaxbounds.matrix import Sparse
 from jaxbounds.model import Model
@@ -23,6 +23,7 @@ from jaxbounds.spots import are_spots
 from jaxbounds.status import Status
 
 _LARGE = 1 << 12  # elements of a candidate that are worth a call of their own
+_TOGETHER = 1 << 18  # elements of changes of rows and columns that are padded to the same sizes
 
 
 def new_penalty(model: Model, group: Flat) -> Penalty:
@@ -66,10 +67,25 @@ def _extent(model: Model, part: Any, count: int):
 
 def each_alone(model: Model, known: Ready, method: Method, group: Flat) -> dict:
     """What is known of the candidates of a group: status, gap, radius, dual_radius, fallback and distance."""
-    found = np.array([_answer(known, method, _alone(model, known, group, k)) for k in range(group.count)])
-    gap, radius, dual_radius, status, *distance = found.T
+    found, waiting = [], []
+    for k in range(group.count):
+        waiting.append(_alone(model, known, group, k))
+        if k + 1 == group.count or sum(map(_elements, waiting)) > _TOGETHER:
+            found += [_answer(known, method, asked) for asked in _alike(waiting)]
+            waiting = []
+    gap, radius, dual_radius, status, *distance = np.array(found).T
     return {"gap": gap, "radius": radius, "dual_radius": dual_radius, "status": status.astype(np.int32),
             "fallback": np.zeros(group.count, np.int32), "distance": tuple(distance)}  # fmt: skip
+
+
+def _elements(asked: Edit | Scattered | None) -> int:
+    return asked.sizes[2] if isinstance(asked, Edit) else 0
+
+
+def _alike(several: list[Edit | Scattered | None]) -> list[Edit | Scattered | None]:
+    """Edits padded to the same sizes, so that one program answers them all."""
+    least = tuple(np.max([asked.sizes for asked in several if isinstance(asked, Edit)] or [(0, 0, 0)], axis=0).tolist())
+    return [pad(asked, least) if isinstance(asked, Edit) else asked for asked in several]
 
 
 def _answer(known: Ready, method: Method, asked: Edit | Scattered | None):
@@ -91,7 +107,7 @@ def _alone(model: Model, known: Ready, group: Flat, k: int) -> Edit | Scattered 
     if not edit.valid[0]:
         return None
     penalty = jax.tree.map(lambda leaf: leaf[0], edit.penalty) if edit.each_penalty else edit.penalty
-    return pad(replace(
+    return replace(
         edit, unit=edit.unit[0], valid=edit.valid[0], penalty=penalty, owner_r=None, owner_q=None, terms=None,
         each_penalty=False,
-    ), bucket)  # fmt: skip
+    )  # fmt: skip
