@@ -133,9 +133,8 @@ def support_step(task: Task, smooth: Smooth, path: Path, rtol, gap, primal, max_
         change = change + jnp.sum(penalty.value(new) - penalty.value(w))
         descent = directional(penalty, w, new - w) - jnp.sum(task.c * alpha * (q_new - q))
         small = jnp.abs(descent) <= 1e-10 * jnp.abs(primal)
-        slope = directional(penalty, new, new - w) - jnp.sum(task.c * smooth.dual(q_new, task.y) * (q_new - q))
         accepted = (change <= 1e-3 * descent) | (small & (descent <= 0)) | (t == 0)
-        lowest = descent / (descent - slope)  # where the line through both slopes is 0, in parts of t
+        lowest = 0.5 * descent / (descent - change)  # where the parabola through these is, in parts of t
         part = jnp.where(lowest > 0.1, jnp.minimum(lowest, 0.6), 0.1)  # also where a value has overflown
         return tries + 1, jnp.where(tries < _TRIES, t * part, 0.0), new, s_new, accepted
 
