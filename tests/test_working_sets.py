@@ -10,7 +10,6 @@ import pytest
 import scipy.sparse as sp
 
 import jaxbounds as jb
-import jaxbounds.solvers.fit as fits
 from jaxbounds.matrix import Dense, as_matrix
 from jaxbounds.solvers import ProximalGradient, Task, working_set
 from jaxbounds.status import Status
@@ -127,39 +126,6 @@ def test_traced_over_penalties(small):
     for w, kappa in zip(found, levels, strict=True):
         problem = oracle.Problem("squared", X, REALS, C, penalty="l1", kappa=kappa)
         assert oracle.primal(problem, w) <= (1 + 1e-10) * oracle.primal(problem, oracle.solve(problem).w)
-
-
-@pytest.mark.parametrize("loss", ["squared", "logistic"])
-@pytest.mark.parametrize(("level", "start", "stages"), [
-    (0.5, 0.0, [1]),  # few columns are enough
-    (0.01, 0.0, [1, 0]),  # they are outgrown
-    (0.5, 50.0, [0, 1]),  # few are enough once the start is left
-    (0.5, None, []),  # nothing to do at the optimum
-])  # fmt: skip
-def test_stages_solve_what_the_whole_program_solves(small, monkeypatch, loss, level, start, stages):
-    """`fit` compiles each kind of step when it is first due; inside jit they are one program."""
-    y, met, run_stage = REALS if loss == "squared" else LABELS, [], fits._run_stage
-    monkeypatch.setattr(fits, "_run_stage", lambda *args: met.append(args[3]) or run_stage(*args))
-    largest = float(np.max(np.abs(X.T @ y))) / N * (1.0 if loss == "squared" else 0.5)
-    problem = jb.Problem(getattr(jb.losses, loss)(), jb.penalties.l1(level * largest))
-    w0 = jb.fit(problem, X, y, tol=1e-12).w if start is None else start * np.random.default_rng(0).normal(size=D)
-    met.clear()
-    model = jb.fit(problem, X, y, warm_start=w0)
-    assert met == stages
-    monkeypatch.setattr(fits, "_has_stages", lambda solver, task: False)
-    whole = jb.fit(problem, X, y, warm_start=w0)
-    assert met == stages and model.n_steps == whole.n_steps
-    w, other = np.asarray(model.w), np.asarray(whole.w)
-    assert np.allclose(w, other, rtol=0, atol=1e-9) and np.array_equal(w != 0, other != 0)
-
-
-def test_stages_count_all_steps(small):
-    problem = jb.Problem(jb.losses.squared(), jb.penalties.l1(0.01 * LARGEST))
-    for steps in (0, 1):
-        with pytest.warns(jb.FitWarning, match=f"after {steps} steps"):
-            assert int(jb.fit(problem, X, REALS, max_steps=steps).n_steps) == steps
-    most = int(jb.fit(problem, X, REALS).n_steps)
-    assert 2 < most == jb.fit(problem, X, REALS, max_steps=most).n_steps
 
 
 def test_columns_made_dense():

@@ -1,15 +1,12 @@
 """What every solver is and does alike."""
 
 import abc
-from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 from jax import lax
 
 from jaxbounds.interfaces import Loss
-from jaxbounds.solvers.common import Solution, Task, going, run
+from jaxbounds.solvers.common import Solution, Task, run
 
 
 class Solver(abc.ABC):
@@ -32,24 +29,6 @@ class Solver(abc.ABC):
     @abc.abstractmethod
     def finish(self, task: Task, state: Any, tol) -> Solution:
         """The result of a state."""
-
-    def stages(self, task: Task) -> Sequence[Callable[[Task, Any, Any], Any]]:
-        """The kinds of steps, each called like `step`, which takes the one that fits."""
-        return (self.step,)
-
-    def due(self, task: Task, state: Any, tol, max_steps) -> jax.Array:
-        """Which of the stages takes the next step, -1 at the end."""
-        return jnp.where(going(state, tol, max_steps, self.beyond), self.stage(task, state), -1).astype(jnp.int32)
-
-    def stage(self, task: Task, state: Any) -> jax.Array:
-        """Which of the stages fits a state."""
-        return jnp.zeros((), jnp.int32)
-
-    def run_stage(self, stage: int, task: Task, state: Any, tol, max_steps) -> Any:
-        """Steps of one stage, as long as it is due: a program of its own, which compiles in less time than `run`."""
-        step = self.stages(task)[stage]
-        is_due = lambda state: self.due(task, state, tol, max_steps) == stage  # noqa: E731
-        return lax.while_loop(is_due, lambda state: step(task, state, tol), state)
 
     def run(self, task: Task, state: Any, tol, max_steps) -> Any:
         """Step until done."""

@@ -202,21 +202,18 @@ class Progress:
 
 
 def run(solver: Any, task: Task, state: Any, tol: Any, max_steps: Any, beyond: float = 0.01) -> Any:
-    """Step until the gap is small enough, nothing moves, or the state has made max_steps steps in all."""
-    return lax.while_loop(
-        lambda state: going(state, tol, max_steps, beyond), lambda state: solver.step(task, state, tol), state
-    )
-
-
-def going(state: Any, tol: Any, max_steps: Any, beyond: float) -> jax.Array:
-    """Whether `run` takes another step.
+    """Step until the gap is small enough, nothing moves, or the state has made max_steps steps in all.
 
     The error of w goes with the root of the gap, and near the optimum one more Newton step is cheap: so the gap should
     reach `beyond` times tol, though tol is enough for success, and for stopping once a step gains nothing.
     """
-    best = state.best
-    running = (best.status == Status.MAX_STEPS) & ~(best.reached(tol) & (best.waited > 0))
-    return running & ~best.reached(beyond * tol) & (best.n_steps < max_steps)
+
+    def going(state):
+        best = state.best
+        running = (best.status == Status.MAX_STEPS) & ~(best.reached(tol) & (best.waited > 0))
+        return running & ~best.reached(beyond * tol) & (best.n_steps < max_steps)
+
+    return lax.while_loop(going, lambda state: solver.step(task, state, tol), state)
 
 
 def report(best: Progress, tol) -> Solution:
@@ -346,22 +343,27 @@ def line_search(task: Task, smooth: Smooth, w, s, p, ds, primal, accuracy=0.3, s
     start = derivative(jnp.zeros((), jnp.float64), q)[0]
     close = jnp.abs(start) <= 1e-10 * jnp.abs(primal)  # differences of the objective would be rounding
 
-    def body(state):
-        k, t, low, high, _, _ = state
-        slope, curvature = derivative(t, moved(t))
+    def judge(t, slope, low):
         small = jnp.abs(slope) <= accuracy * jnp.abs(start)
         doubtful = small & (slope > 0) & (low == 0.0) & ~close
-        good = lax.cond(doubtful, lambda: lower(t), lambda: small)
+        return lax.cond(doubtful, lambda: lower(t), lambda: small)
+
+    def body(state):
+        k, t, low, high, slope, curvature, _ = state
         descending = slope <= 0  # NaN counts as overshooting
         low, high = jnp.where(descending, t, low), jnp.where(descending, high, t)
-        best = jnp.where(good, t, low)
         newton = t - slope / curvature
         between = jnp.where(low == 0, 0.1 * high, (low + high) / 2)
         guess = jnp.where(jnp.isinf(high), 2.0 * t, between)
         far = jnp.where(jnp.isinf(high), 10.0 * t, high)
-        return k + 1, jnp.where((newton > low) & (newton < far), newton, guess), low, high, best, good
+        t = jnp.where((newton > low) & (newton < far), newton, guess)
+        slope, curvature = derivative(t, moved(t))
+        return k + 1, t, low, high, slope, curvature, judge(t, slope, low)
 
     one, zero = jnp.ones((), jnp.float64), jnp.zeros((), jnp.float64)
-    first = (jnp.zeros((), jnp.int32), one, zero, one * jnp.inf, zero, jnp.zeros((), bool))
-    best = lax.while_loop(lambda state: ~state[5] & (state[0] <= steps), body, first)[4]
+    slope, curvature = derivative(one, moved(one))
+    first = (jnp.zeros((), jnp.int32), one, zero, one * jnp.inf, slope, curvature, judge(one, slope, zero))
+    state = lax.while_loop(lambda state: ~state[6] & (state[0] < steps), body, first)
+    _, t, low, _, slope, _, good = state
+    best = jnp.where(good | (slope <= 0), t, low)
     return jnp.where(start < 0, best, 0.0)

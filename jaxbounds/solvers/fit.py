@@ -4,7 +4,6 @@ import dataclasses
 import os
 import warnings
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import jax
@@ -26,7 +25,6 @@ from jaxbounds.problem import Problem, as_sample_weight, as_targets, as_vector
 from jaxbounds.pytree import in_float64, is_traced
 from jaxbounds.row_blocks import RowBlocks
 from jaxbounds.softmax import Softmax
-from jaxbounds.solvers.base import Solver
 from jaxbounds.solvers.common import Task
 from jaxbounds.solvers.default import blockwise_solver, check_blockwise, default_solver
 from jaxbounds.status import Status
@@ -137,8 +135,7 @@ def fit(
     tol_leaf, steps_leaf = put(everywhere((np.float64(tol), np.int32(steps)), values)) if concrete else (tol, steps)
     with traced_as(f"solver: what {type(solver).__name__} calls"):
         if callback is None and checkpoint is None:
-            by_stages = concrete and not task.differentiable and _has_stages(solver, task)
-            solution = (_solve_by_stages if by_stages else _solve)(solver, task, w0, alpha0, tol_leaf, steps_leaf)
+            solution = _solve(solver, task, w0, alpha0, tol_leaf, steps_leaf)
         else:
             file = None if checkpoint is None else _checkpoint(checkpoint, solver, task)
             solution = _solve_in_chunks(solver, task, w0, alpha0, tol_leaf, steps, callback, file)
@@ -287,18 +284,6 @@ def _solve(solver, task: Task, w0, alpha0, tol, max_steps):
     return solver.solve(task, task.matrix, task.y, task.c, w0, alpha0, tol, max_steps)
 
 
-def _has_stages(solver, task: Task) -> bool:
-    return isinstance(solver, Solver) and len(solver.stages(task)) > 1
-
-
-def _solve_by_stages(solver: Solver, task: Task, w0, alpha0, tol, max_steps):
-    """`_solve`, each kind of step compiled by itself when it is first due: most fits do with a part of the program."""
-    state, due = _begin(solver, task, w0, alpha0, tol, max_steps)
-    while int(due) >= 0:
-        state, due = _run_stage(solver, task, state, int(due), tol, max_steps)
-    return _finish(solver, task, state, tol)
-
-
 def _checkpoint(path, solver, task: Task) -> Any:
     from jaxbounds.solvers.checkpoint import Checkpoint  # files know every kind of model, and some are made by fit
 
@@ -332,20 +317,6 @@ def _solve_in_chunks(solver, task: Task, w0, alpha0, tol, max_steps: int, callba
 _init = jax.jit(lambda solver, task, w0, alpha0: solver.init(task, w0, alpha0))
 _run = jax.jit(lambda solver, task, state, tol, steps: solver.run(task, state, tol, steps))
 _finish = jax.jit(lambda solver, task, state, tol: solver.finish(task, state, tol))
-
-
-@jax.jit
-def _begin(solver: Solver, task: Task, w0, alpha0, tol, max_steps):
-    """(the first state, which stage is due)."""
-    state = solver.init(task, w0, alpha0)
-    return state, solver.due(task, state, tol, max_steps)
-
-
-@partial(jax.jit, static_argnames="stage")
-def _run_stage(solver: Solver, task: Task, state, stage: int, tol, max_steps):
-    """(the state after the steps of a stage, which one is due next)."""
-    state = solver.run_stage(stage, task, state, tol, max_steps)
-    return state, solver.due(task, state, tol, max_steps)
 
 
 def _warn(model: Model, tol: float) -> None:

@@ -19,6 +19,7 @@ from jaxbounds.solvers.common import (
     Task,
     directional,
     kinks,
+    line_search,
     newton_direction,
     run,
     start_scores,
@@ -31,7 +32,6 @@ from jaxbounds.solvers.quadratic import is_quadratic, quadratic_steps
 from jaxbounds.solvers.working_set import in_use, restricted, width, working_set
 
 _INNER = 200  # most steps on one working set
-_TRIES = 20  # most lengths of a Newton step
 _ROUNDS, _FEW = 10, 2  # most compiled rounds between two looks at the gap, and those while many columns come into use
 
 
@@ -55,21 +55,23 @@ class Path:
 
 def start_path(task: Task, w: jax.Array) -> Path:
     """The path at w."""
-    scale = column_scale(task.matrix, task.c, task.intercept)
-    return _path(task, w, start_scores(task, w), jnp.where(scale > 0, scale, 1.0))
-
-
-def _path(task: Task, w: jax.Array, s: jax.Array, metric: jax.Array) -> Path:
     smoothness = jnp.ones((), jnp.float64) if task.loss.smoothness is None else task.loss.smoothness
-    return Path(w, s, metric, 1.0 * smoothness, jnp.full((), 5, jnp.int32))
+    scale = column_scale(task.matrix, task.c, task.intercept)
+    metric = jnp.where(scale > 0, scale, 1.0)
+    return Path(w, start_scores(task, w), metric, 1.0 * smoothness, jnp.full((), 5, jnp.int32))
+
+
+def _bregman(task: Task, smooth: Smooth, new_q, q) -> jax.Array:
+    """sum_i c_i (f(q') - f(q) - f'(q) (q' - q)), by f'' where that is accurate enough and by values elsewhere."""
+    step = new_q - q
+    rows = smooth.value(new_q, task.y) - smooth.value(q, task.y) + smooth.dual(q, task.y) * step
+    by_slopes = 0.5 * (smooth.dual(q, task.y) - smooth.dual(new_q, task.y)) * step  # exact for quadratics
+    noise = 1e-9 * (jnp.abs(smooth.value(q, task.y)) + jnp.abs(smooth.dual(q, task.y) * step))
+    return jnp.sum(task.c * jnp.where(rows > noise, rows, by_slopes))
 
 
 def proximal_steps(task: Task, smooth: Smooth, path: Path) -> Path:
-    """``path.inner`` accelerated proximal gradient steps with backtracking and restarts.
-
-    A step is too long if sum_i c_i (f'(q') - f'(q)) (q' - q) / 2 is above its model. For quadratics this is the sum of
-    f(q') - f(q) - f'(q) (q' - q), for other convex f at least half of it, and near the optimum it is far more accurate.
-    """
+    """``path.inner`` accelerated proximal gradient steps with backtracking and restarts."""
     penalty, metric = task.penalty, path.metric
 
     def one(state):
@@ -78,22 +80,23 @@ def proximal_steps(task: Task, smooth: Smooth, path: Path) -> Path:
         momentum = (theta - 1.0) / theta_new
         at, s_at = w + momentum * (w - w_old), task.balanced(s + momentum * (s - s_old))
         q = task.q(s_at)
-        alpha = smooth.dual(q, task.y)
-        gradient = -task.v(alpha)
+        gradient = -task.v(smooth.dual(q, task.y))
 
-        def attempt(trial):
-            lipschitz, _, _, tries, _ = trial
-            lipschitz = jnp.where(tries > 0, 2.0 * lipschitz, lipschitz)
+        def attempt(lipschitz):
             new = penalty.prox(at - gradient / (lipschitz * metric), 1.0 / (lipschitz * metric))
-            s_new = task.scores(new)
-            model = 0.5 * lipschitz * jnp.sum(metric * (new - at) ** 2)
-            q_new = task.q(s_new)
-            curved = 0.5 * jnp.sum(task.c * (alpha - smooth.dual(q_new, task.y)) * (q_new - q))
-            too_long = curved > model * (1 + 1e-9)
-            return lipschitz, new, s_new, tries + 1, too_long & (tries < 60)
+            return new, task.scores(new)
 
-        first = (lipschitz, w, s, jnp.zeros((), jnp.int32), jnp.ones((), bool))
-        lipschitz, new, s_new, _, _ = lax.while_loop(lambda trial: trial[4], attempt, first)
+        def too_short(trial):
+            lipschitz, new, s_new, tries = trial
+            model = 0.5 * lipschitz * jnp.sum(metric * (new - at) ** 2)
+            return (_bregman(task, smooth, task.q(s_new), q) > model * (1 + 1e-9)) & (tries < 60)
+
+        def shorten(trial):
+            lipschitz = 2.0 * trial[0]
+            return (lipschitz, *attempt(lipschitz), trial[3] + 1)
+
+        first = (lipschitz, *attempt(lipschitz), jnp.zeros((), jnp.int32))
+        lipschitz, new, s_new, _ = lax.while_loop(too_short, shorten, first)
         uphill = jnp.sum(metric * (at - new) * (new - w)) > 0
         theta_new = jnp.where(uphill, 1.0, theta_new)
         # after a restart the next step starts from the new point without momentum
@@ -109,43 +112,33 @@ def support_step(task: Task, smooth: Smooth, path: Path, rtol, gap, primal, max_
     """A Newton step on the support of w: (new path, whether it was a full step, CG steps).
 
     Newton from the point of a proximal step, on its support, is the semismooth Newton step for the proximal fixed
-    point. Coordinates that would change sign stop at 0. The step is shortened until the objective falls: one product
-    each, but nearly all full steps will do, and a loop compiles in less time than a line search beside them.
+    point. The full step (coordinates that would change sign stop at 0) is taken if the objective falls; otherwise a
+    line search along the direction.
     """
     penalty = task.penalty
     w, s = path.w, path.s
     kinked = kinks(penalty, w.shape[0])
     mask = ~kinked | (w != 0)
     q = task.q(s)
-    alpha, value = smooth.dual(q, task.y), smooth.value(q, task.y)
-    rhs = jnp.where(mask, task.v(alpha) - penalty.subgradient(w)[0], 0.0)
+    rhs = jnp.where(mask, task.v(smooth.dual(q, task.y)) - penalty.subgradient(w)[0], 0.0)
     relative = jnp.minimum(gap / jnp.maximum(jnp.abs(primal), TINY), 1.0)
     damping = path.metric * path.lipschitz * jnp.maximum(1e-3 * jnp.minimum(relative, 1.0), 1e-14)
     p, ds, steps, _ = newton_direction(task, smooth, w, q, rhs, mask, path.metric, rtol, damping, max_cg)
+    crossing = kinked & (w * (w + p) < 0)
+    full = jnp.where(crossing, 0.0, w + p)
+    s_full = task.balanced(lax.cond(jnp.any(crossing), lambda: task.matrix.matvec(full), lambda: s + ds))
+    change = jnp.sum(task.c * (smooth.value(task.q(s_full), task.y) - smooth.value(q, task.y)))
+    change = change + jnp.sum(penalty.value(full) - penalty.value(w))
+    descent = directional(penalty, w, full - w) - jnp.sum(task.c * smooth.dual(q, task.y) * (task.q(s_full) - q))
+    small = jnp.abs(descent) <= 1e-10 * jnp.abs(primal)
+    accepted = (change <= 1e-3 * descent) | (small & (descent <= 0))
 
-    def attempt(state):
-        tries, t, _, _, _ = state
-        crossing = kinked & (w * (w + t * p) < 0)
-        new = jnp.where(crossing, 0.0, w + t * p)
-        s_new = task.balanced(lax.cond(jnp.any(crossing), lambda: task.matrix.matvec(new), lambda: s + t * ds))
-        q_new = task.q(s_new)
-        change = jnp.sum(task.c * (smooth.value(q_new, task.y) - value))
-        change = change + jnp.sum(penalty.value(new) - penalty.value(w))
-        descent = directional(penalty, w, new - w) - jnp.sum(task.c * alpha * (q_new - q))
-        small = jnp.abs(descent) <= 1e-10 * jnp.abs(primal)
-        accepted = (change <= 1e-3 * descent) | (small & (descent <= 0)) | (t == 0)
-        lowest = 0.5 * descent / (descent - change)  # where the parabola through these is, in parts of t
-        part = jnp.where(lowest > 0.1, jnp.minimum(lowest, 0.6), 0.1)  # also where a value has overflown
-        return tries + 1, jnp.where(tries < _TRIES, t * part, 0.0), new, s_new, accepted
+    def search():
+        t = line_search(task, smooth, w, s, p, ds, primal)
+        return w + t * p, task.balanced(s + t * ds)
 
-    first = (jnp.zeros((), jnp.int32), jnp.ones((), jnp.float64), w, s, jnp.zeros((), bool))
-    tries, _, w, s, _ = lax.while_loop(lambda state: ~state[4], attempt, first)
-    return replace(path, w=w, s=s), tries == 1, steps
-
-
-def _crowded(task: Task, w: jax.Array, most: int) -> jax.Array:
-    """Whether a working set would have little room for more than the columns in use."""
-    return jnp.sum(in_use(task, w), dtype=jnp.int32) > most - most // 8
+    w, s = lax.cond(accepted, lambda: (full, s_full), search)
+    return replace(path, w=w, s=s), accepted, steps
 
 
 @pytree
@@ -206,46 +199,26 @@ class ProximalGradient(Solver):
         if self.compiled:
             squares = column_scale(task.matrix, task.c, False) if task.intercept else path.metric
             rounds = jnp.ones((), jnp.int32)
-        return replace(self._state(task, path, v), squares=squares, rounds=rounds)
-
-    def _state(self, task: Task, path: Path, v) -> _State:
-        """The state at the start of a path."""
-        return _State(Progress.start(*self._point(task, path, v)), path, v, jnp.zeros((), bool), None, None)
+        return _State(Progress.start(*self._point(task, path, v)), path, v, jnp.zeros((), bool), squares, rounds)
 
     def step(self, task: Task, state: _State, tol) -> _State:
         """The optimum on a working set, as long as the coefficients in use fit in; else a step on all columns."""
-        whole, *other = self.stages(task)
-        if not other:
-            return whole(task, state, tol)
-        (few,) = other
-        return lax.cond(self.stage(task, state) > 0, lambda: few(task, state, tol), lambda: whole(task, state, tol))
-
-    def stages(self, task: Task):
-        """A step on all columns, and one on few where they may be enough."""
         if self.compiled:
-            return self._step, self._descend
-        return (self._step,) if self._most(task) is None else (self._step, self._step_on_few)
+            return lax.cond(
+                state.rounds > 0, lambda: self._descend(task, state, tol), lambda: self._step(task, state, tol)
+            )
+        most = width(task) if self.working_sets else None
+        if most is None:
+            return self._step(task, state, tol)
 
-    def stage(self, task: Task, state: _State) -> jax.Array:
-        """1 as long as few columns are enough."""
-        most = self._most(task)
-        if self.compiled:
-            few = state.rounds > 0
-        elif most is not None:
-            few = ~(state.outgrown | _crowded(task, state.path.w, most))
-        else:
-            few = jnp.zeros((), bool)
-        return few.astype(jnp.int32)
+        def crowded(w):
+            return jnp.sum(in_use(task, w), dtype=jnp.int32) > most - most // 8
 
-    def _most(self, task: Task) -> int | None:
-        return width(task) if self.working_sets else None
+        def few():
+            new = self._moved(task, state, self._on_few(task, state, most, tol))
+            return replace(new, outgrown=crowded(new.path.w) | jnp.all(new.path.w == state.path.w))
 
-    def _step_on_few(self, task: Task, state: _State, tol) -> _State:
-        """The optimum on a working set."""
-        most = width(task)
-        assert most is not None
-        new = self._moved(task, state, self._on_few(task, state, most, tol))
-        return replace(new, outgrown=_crowded(task, new.path.w, most) | jnp.all(new.path.w == state.path.w))
+        return lax.cond(state.outgrown | crowded(state.path.w), lambda: self._step(task, state, tol), few)
 
     def _descend(self, task: Task, state: _State, tol) -> _State:
         """Compiled rounds of coordinate descent on a working set."""
@@ -262,8 +235,8 @@ class ProximalGradient(Solver):
         """The optimum on a working set: as accurate as asked of the whole, for it costs less than to choose the set."""
         path = state.path
         columns = working_set(task, path.w, state.v, path.metric, most)
-        small, rows, s, v = restricted(task, path.w, path.s, state.v, columns)
-        start = self._state(small, _path(small, path.w[columns], s, path.metric[columns]), v)
+        small, rows = restricted(task, path.w, path.s, state.v, columns)
+        start = self.init(small, path.w[columns], None)
         goal = self.beyond * tol * jnp.abs(state.best.primal) / jnp.maximum(jnp.abs(start.best.primal), TINY)
         end = run(replace(self, working_sets=False, compiled=False), small, start, goal, _INNER, 1.0)
         w = jnp.zeros_like(path.w).at[columns].set(end.best.w, unique_indices=True)

@@ -73,10 +73,8 @@ def _block(matrix: Matrix, columns: jax.Array) -> Dense:
     return Dense(matrix.values.at[:, columns].get(mode="promise_in_bounds").astype(jnp.float64), one_way=True)
 
 
-def restricted(
-    task: Task, w: jax.Array, s: jax.Array, v: jax.Array, columns: jax.Array
-) -> tuple[Task, Dense, jax.Array, jax.Array]:
-    """The task on some columns, where the other coefficients are 0; these as dense data; its scores and v at w.
+def restricted(task: Task, w: jax.Array, s: jax.Array, v: jax.Array, columns: jax.Array) -> tuple[Task, Dense]:
+    """The task on some columns, where the other coefficients are 0, and these columns as dense data.
 
     Under a quadratic loss many rows become as few as the columns: with X^T D X = R^T R the loss at u is |R u - z|^2 / 2
     and a constant, where R^T (z - R w) = v is minus its gradient at w. As v comes from the data, the small ridge in R
@@ -86,12 +84,11 @@ def restricted(
     small = replace(task, penalty=penalty, matrix=rows)
     n, k = rows.shape
     if not is_quadratic(task) or (n <= 2 * k and is_direct(rows)):
-        return small, rows, s, v[columns]
+        return small, rows
     weights = task.c * task.loss.second(task.q(s), task.y)
     gram = weighted_gram(small.rows(weights), weights, 0)
     ridge = jnp.where(jnp.diag(gram) > 0, _RIDGE * jnp.diag(gram), 1.0)
     factor = jnp.linalg.cholesky(gram + jnp.diag(ridge))
     w, v = w[columns], v[columns]
-    s = dot(factor.T, w)
-    z = s + jax.scipy.linalg.solve_triangular(factor, v, lower=True)
-    return Task(Squared(), penalty, Dense(factor.T, one_way=True), z, jnp.ones_like(z), False, False), rows, s, v
+    z = dot(factor.T, w) + jax.scipy.linalg.solve_triangular(factor, v, lower=True)
+    return Task(Squared(), penalty, Dense(factor.T, one_way=True), z, jnp.ones_like(z), False, False), rows
