@@ -4,6 +4,7 @@
 jax.numpy inside jit and vmap (sizes static). The later parts of a combined change win.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -291,7 +292,7 @@ def padded(size: int) -> int:
     return -(-size // step) * step or 1
 
 
-def pad(edit: Edit, least: tuple[int, int, int] = (0, 0, 0)) -> Edit:
+def pad(edit: Edit, least: Sequence[int] = (0, 0, 0)) -> Edit:
     """Pad row slots, column slots and elements to few sizes; padding points past the end and changes nothing."""
 
     def filled(array, size, value):

@@ -3,6 +3,7 @@
 Laid end to end the vectors of large changes fall out of the processor's caches, and there is little left to share.
 """
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,7 +24,7 @@ from jaxbounds.spots import are_spots
 from jaxbounds.status import Status
 
 _LARGE = 1 << 12  # elements of a candidate that are worth a call of their own
-_TOGETHER = 1 << 18  # elements of changes of rows and columns that are padded to the same sizes
+_TOGETHER = 1 << 19  # slots and elements of changes that are padded to the same sizes
 
 
 def new_penalty(model: Model, group: Flat) -> Penalty:
@@ -67,25 +68,33 @@ def _extent(model: Model, part: Any, count: int):
 
 def each_alone(model: Model, known: Ready, method: Method, group: Flat) -> dict:
     """What is known of the candidates of a group: status, gap, radius, dual_radius, fallback and distance."""
-    found, waiting = [], []
-    for k in range(group.count):
-        waiting.append(_alone(model, known, group, k))
-        if k + 1 == group.count or sum(map(_elements, waiting)) > _TOGETHER:
-            found += [_answer(known, method, asked) for asked in _alike(waiting)]
-            waiting = []
+    several = (_alone(model, known, group, k) for k in range(group.count))
+    found = [_answer(known, method, asked) for asked in _alike(several)]
     gap, radius, dual_radius, status, *distance = np.array(found).T
     return {"gap": gap, "radius": radius, "dual_radius": dual_radius, "status": status.astype(np.int32),
             "fallback": np.zeros(group.count, np.int32), "distance": tuple(distance)}  # fmt: skip
 
 
-def _elements(asked: Edit | Scattered | None) -> int:
-    return asked.sizes[2] if isinstance(asked, Edit) else 0
+def _alike(several: Iterable[Edit | Scattered | None]) -> Iterator[Edit | Scattered | None]:
+    """The same, edits padded to the sizes of the largest ones near them: one program answers many.
+
+    Padding at most doubles what there is to compute.
+    """
+    waiting: list = []
+    total, most = 0, (0, 0, 0)
+    for asked in several:
+        sizes = asked.sizes if isinstance(asked, Edit) else (0, 0, 0)
+        total, larger = total + sum(sizes), tuple(map(max, sizes, most))
+        if (len(waiting) + 1) * sum(larger) > min(_TOGETHER, 2 * total):
+            yield from _padded(waiting, most)
+            waiting, total, larger = [], sum(sizes), sizes
+        waiting.append(asked)
+        most = larger
+    yield from _padded(waiting, most)
 
 
-def _alike(several: list[Edit | Scattered | None]) -> list[Edit | Scattered | None]:
-    """Edits padded to the same sizes, so that one program answers them all."""
-    least = tuple(np.max([asked.sizes for asked in several if isinstance(asked, Edit)] or [(0, 0, 0)], axis=0).tolist())
-    return [pad(asked, least) if isinstance(asked, Edit) else asked for asked in several]
+def _padded(waiting: list, most: Sequence[int]) -> Iterator:
+    return (pad(asked, most) if isinstance(asked, Edit) else asked for asked in waiting)
 
 
 def _answer(known: Ready, method: Method, asked: Edit | Scattered | None):

@@ -10,6 +10,8 @@ import scipy.sparse as sp
 import jaxbounds as jb
 from jaxbounds import large, often
 from jaxbounds.batches import groups_of
+from jaxbounds.edit import pad
+from jaxbounds.often import Ready
 
 N, D = 60, 8
 
@@ -125,3 +127,13 @@ def test_new_entries_of_sparse_data_count():
     for changes in dense:
         (group,) = groups_of(jb.stack(changes))
         assert (large.touched(model, group) >= D).all()
+
+
+def test_large_changes_are_padded_alike_but_not_to_the_size_of_one_that_is_far_larger():
+    """Near ones share their sizes; a huge one among them neither makes them huge nor is held beside them."""
+    model = model_of(False)
+    edits = [large._alone(model, Ready(model), group, 0) for size in (7, 10, 9, 50, 6, 9, 5)
+             for group in groups_of(jb.stack([jb.set_rows(np.arange(size), np.ones((size, D)))]))]  # fmt: skip
+    sizes = [asked.sizes for asked in large._alike([*edits[:4], None, *edits[4:]]) if asked is not None]
+    alone = [pad(edit).sizes for edit in edits]
+    assert sizes == [alone[1]] * 3 + [alone[3]] + [alone[5]] * 3 and alone[0] != alone[1] and alone[4] != alone[5]
