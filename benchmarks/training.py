@@ -270,7 +270,7 @@ def report(payload: dict) -> str:
                          for loss, t in payload["first"].items())  # fmt: skip
     return f"""## Training (`benchmarks/training.py`), ms to relative gaps of 1e-6 and 1e-10, next to other packages
 
-Processor time on one thread each, medians of {payload["repeats"]} alternating runs: ours / the best peer's. A \
+Processor time on one thread each, medians of {payload["repeats"]} or more alternating runs: ours / the best peer's. A \
 peer's time is its fastest over a grid of tolerances whose w has the gap, as our `gap` measures it; - where none got \
 there in {SLOW:g} times our time. Ours, chosen likewise, is the default solver alone, in brackets \
 `DualCoordinate(compiled=True)` or, under L1, `ProximalGradient(compiled=True)`; the last line takes the faster one \
@@ -325,7 +325,7 @@ def with_earlier(payload: dict, options: Any) -> dict:
     sets = old["sets"] | payload["sets"]
     for name in old["sets"].keys() & payload["sets"].keys():
         sets[name] = sets[name] | {"prepare": old["sets"][name]["prepare"] | payload["sets"][name]["prepare"]}
-    return payload | {"cells": list(cells.values()), "sets": sets}
+    return payload | {"cells": list(cells.values()), "sets": sets, "repeats": min(old["repeats"], payload["repeats"])}
 
 
 def main() -> None:

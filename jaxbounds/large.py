@@ -80,10 +80,15 @@ def _alike(several: Iterable[Edit | Scattered | None]) -> Iterator[Edit | Scatte
 
     Padding at most doubles what there is to compute.
     """
-    waiting: list = []
-    total, most = 0, (0, 0, 0)
+    waiting: list[Edit] = []
+    total, most = 0, (0, 0, 0)  # slots and elements of those that wait, and the most of one
     for asked in several:
-        sizes = asked.sizes if isinstance(asked, Edit) else (0, 0, 0)
+        if not isinstance(asked, Edit):  # has its final sizes, and does not wait
+            yield from _padded(waiting, most)
+            waiting, total, most = [], 0, (0, 0, 0)
+            yield asked
+            continue
+        sizes = asked.sizes
         total, larger = total + sum(sizes), tuple(map(max, sizes, most))
         if (len(waiting) + 1) * sum(larger) > min(_TOGETHER, 2 * total):
             yield from _padded(waiting, most)
@@ -93,8 +98,8 @@ def _alike(several: Iterable[Edit | Scattered | None]) -> Iterator[Edit | Scatte
     yield from _padded(waiting, most)
 
 
-def _padded(waiting: list, most: Sequence[int]) -> Iterator:
-    return (pad(asked, most) if isinstance(asked, Edit) else asked for asked in waiting)
+def _padded(edits: list[Edit], most: Sequence[int]) -> Iterator[Edit]:
+    return (pad(edit, most) for edit in edits)
 
 
 def _answer(known: Ready, method: Method, asked: Edit | Scattered | None):

@@ -204,7 +204,10 @@ class Dense:
 
     def at(self, rows: Any, cols: Any) -> Any:
         """X[rows, cols], for positions in bounds."""
-        return self.values[rows, cols]
+        values, d = self.values, self.shape[1]
+        if isinstance(values, np.ndarray) and isinstance(rows, np.ndarray) and values.flags.c_contiguous:
+            return values.reshape(-1).take(rows.astype(np.int64) * d + cols)  # faster than two indices
+        return values[rows, cols]
 
     def columns(self, idx: Any) -> tuple[Any, Any, Any]:
         """Entries of the columns idx: (slot in idx, row, value), each flat with len(idx) n entries."""

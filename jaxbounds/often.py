@@ -20,7 +20,7 @@ import numpy as np
 from jaxbounds.array import COMPUTE_ONCE, hold, on_host, to_host
 from jaxbounds.edit import scalar_l2
 from jaxbounds.kinds import Change, SetPenalty
-from jaxbounds.matrix import Dense, Sparse
+from jaxbounds.matrix import Sparse
 from jaxbounds.methods import check_method
 from jaxbounds.model import Model
 from jaxbounds.recalled import vectors
@@ -65,12 +65,6 @@ class Ready:
     def vectors(self) -> list[list]:
         """What is kept of each row, and of each column."""
         return [jax.tree.leaves(kept) for kept in vectors(self.host)]
-
-    @functools.cached_property
-    def entries(self) -> Any:
-        """Those of dense data in memory, row after row; None for other data."""
-        matrix = self.host.data and self.host.data.matrix
-        return matrix.values.reshape(-1) if isinstance(matrix, Dense) else None
 
     @functools.cached_property
     def by_elements(self) -> bool:

@@ -100,5 +100,5 @@ def arranged(known: Ready, rows, cols, new) -> Scattered | None:
     values = np.zeros((2 if known.matrix is None else 1, E))
     values[0, : rows.size] = new.astype(matrix.dtype)  # stored in the data's dtype, as `apply` does
     if known.matrix is None:
-        values[1, : rows.size] = matrix.at(rows, cols) if known.entries is None else known.entries.take(key)
+        values[1, : rows.size] = matrix.at(rows, cols)
     return Scattered(places, values, known.matrix, R, Q)

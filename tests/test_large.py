@@ -137,3 +137,17 @@ def test_large_changes_are_padded_alike_but_not_to_the_size_of_one_that_is_far_l
     sizes = [asked.sizes for asked in large._alike([*edits[:4], None, *edits[4:]]) if asked is not None]
     alone = [pad(edit).sizes for edit in edits]
     assert sizes == [alone[1]] * 3 + [alone[3]] + [alone[5]] * 3 and alone[0] != alone[1] and alone[4] != alone[5]
+
+
+def test_elements_do_not_wait_for_each_other():
+    """They have their final sizes: each is answered, and let go, before the next one is put together."""
+    model, made = model_of(False), []
+    known = Ready(model)
+
+    def several():
+        for k in range(3):
+            made.append(k)
+            yield large.arranged(known, np.arange(20), np.full(20, k), np.ones(20))
+
+    for k, _ in enumerate(large._alike(several())):
+        assert len(made) == k + 1

@@ -94,7 +94,7 @@ def quadratic_steps(task: Task, w, s, v, metric, lipschitz, least, most, goal):
         new = at.towards(aim, t)
         uphill = jnp.sum(metric * (at.w - new.w) * (new.w - now.w)) > 0
         plane, lower = _lowest(penalty, old, now, aim)
-        lower = lower & (theta == 1.0)
+        lower = lower & (theta == 1.0)  # without momentum `at` is `now`
         new = jax.tree.map(lambda a, b: jnp.where(lower, a, b), plane, new)
         restart = uphill | lower | (size <= _QUICK * before)  # from the new point without momentum
         theta, length = jnp.where(restart, 1.0, theta_new), jnp.maximum(0.95 * length, needed)
